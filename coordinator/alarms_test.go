@@ -128,7 +128,7 @@ func TestTheAlarmOfAMemberThatIsGone(t *testing.T) {
 			if n := disarms(k.etcd); n != 2 || k.guard() != rollout.GuardNoSpace {
 				t.Errorf("it was disarmed %d times, the guard is %q", n, k.guard())
 			}
-			const says = "the alarm has been raised by a3, which is not on etcd's member list any more"
+			const says = "the alarm was raised by a3, which is not on etcd's member list any more"
 			if text := k.lease.Annotations[report.StatusAnnotation]; !strings.Contains(text, says) {
 				t.Errorf("the report does not name it: %s", text)
 			}

@@ -56,37 +56,37 @@ func (c *Config) policySettings() settings.Table {
 		{
 			Name: "removal", Field: settings.At(&p.Removal, byDefault.Removal),
 			Unit: "delete|evict", Group: settings.Policy, Scope: settings.Decides,
-			Help: "how a Ready pod is removed; evict needs create on pods/eviction and asks the " +
-				"PodDisruptionBudget, as a drain does, so that only one of us takes a pod; delete asks no budget, so " +
-				"a drain may take a second pod before the budget has noticed the first; a pod that is not Ready is " +
-				"always deleted",
+			Help: "how a Ready pod is removed; evict asks the PodDisruptionBudget, as a drain does, so that only " +
+				"one of the two takes a pod, and needs create on pods/eviction; delete asks no budget, so a drain " +
+				"may take a second pod before the budget has noticed the first; a pod that is not Ready is always " +
+				"deleted",
 			Why:  "evict, because only a budget can decide between a rollout and a drain",
 			Host: "which permission was granted, and whether there is a disruption budget",
 		},
 		{
 			Name: "trusted-members", Field: settings.At(&p.TrustedMembers, byDefault.TrustedMembers),
 			Group: settings.Policy, Scope: settings.Decides,
-			Help: "names of voters without a pod in this StatefulSet's ordinals that will stay while one of ours is " +
-				"removed",
-			Why: "none, because nobody asks us before they go; for members of another StatefulSet, roll only one of " +
-				"the two at a time",
+			Help: "names of voters without a pod among this StatefulSet's ordinals that will stay " +
+				"while one of its members is removed",
+			Why: "none, because they may go without asking Quorate; for members of another StatefulSet, roll only " +
+				"one of the two at a time",
 			Rules: []settings.Rule{must(!slices.Contains(p.TrustedMembers, ""),
 				"has an empty name; separate names by one comma")},
 		},
 		{
 			Name: "allow-volatile-data", Field: settings.At(&p.AllowVolatileData, byDefault.AllowVolatileData),
 			Group: settings.Policy, Scope: settings.Decides,
-			Help: "permit removals that leave fewer than a quorum of voters with data where the data volume is not " +
+			Help: "permit removals that leave fewer than a quorum of voters with data if the data volume is not " +
 				"persistent",
 			Why: "off, because that is how data is lost",
 		},
 		{
 			Name: "hold-before-last", Field: settings.At(&p.HoldBeforeLast, byDefault.HoldBeforeLast),
 			Group: settings.Policy, Scope: settings.Decides,
-			Help: "in a rollout to another minor version of etcd, hold before the last member of the old one goes, " +
-				"until 'quorate resume': after that no template of the old version brings it back; for a single " +
-				"member it holds before the only one",
-			Why: "off, because a rollout is to end by itself",
+			Help: "in a rollout to another minor version of etcd, hold before the last member of the old version " +
+				"goes, until 'quorate resume': once it is gone, there is no way back to the old version; a single " +
+				"member is the last one",
+			Why: "off, because a rollout should end by itself",
 		},
 		{
 			Name: "settle-timeout", Field: settings.At(&p.SettleTimeout, byDefault.SettleTimeout),
@@ -120,18 +120,18 @@ func (c *Config) policySettings() settings.Table {
 			Name: "leaving-patience", Field: settings.At(&p.LeavingPatience, byDefault.LeavingPatience),
 			Group: settings.Policy, Scope: settings.Decides,
 			Help: "how long no serving member is removed while the node of another one is cordoned, because a drain " +
-				"may follow; each coordinator counts from when it first sees the cordon; also how long a pod holds " +
-				"them that others have taken and that does not come back, but then at least settle-timeout",
-			Why: "enough for a drain to come to that pod; nodes may stay cordoned for days, and after this time the " +
-				"pods on them just go last",
+				"may follow; each coordinator counts from when it first sees the cordon; a pod that others have " +
+				"taken and that does not come back has the same effect, but for at least settle-timeout",
+			Why: "enough for a drain to reach that pod; nodes may stay cordoned for days, and after this time the " +
+				"pods on them simply go last",
 			Rules: []settings.Rule{must(p.LeavingPatience >= 0, "must not be negative")},
 		},
 		{
 			Name: "ghost-after", Field: settings.At(&p.GhostAfter, byDefault.GhostAfter),
 			Group: settings.Policy, Scope: settings.Decides,
-			Help: "how long a member of etcd without a pod has to be silent before it counts as a ghost, which is " +
-				"told, and which remove-member may remove",
-			Why: "by then whoever scales has finished, and a rebooted node is back",
+			Help: "how long a member of etcd without a pod must be silent before it counts as a ghost, which is " +
+				"reported, and which remove-member can remove",
+			Why: "by then any scaling has finished, and a rebooted node is back",
 			Rules: []settings.Rule{must(p.GhostAfter > 0,
 				"must be positive, or a member that was added a moment ago would count as a ghost")},
 		},
@@ -148,7 +148,7 @@ func (c *Config) policySettings() settings.Table {
 			Group: settings.Policy, Scope: settings.Looks,
 			Help: "keys of taints that announce that the pods of a node are about to be taken, in addition to those " +
 				"of Karpenter, the cluster autoscaler and the clouds' termination handlers; a node with one of them " +
-				"counts as one that is cordoned, whatever its pods tolerate, unless the effect is PreferNoSchedule",
+				"counts as cordoned, whatever its pods tolerate, unless the effect is PreferNoSchedule",
 			Why: "none, because those are known",
 			Rules: settings.Each(c.DrainTaints,
 				func(key string) bool { return len(validation.IsQualifiedName(key)) == 0 },
@@ -165,7 +165,7 @@ func (c *Config) defragmentSettings() settings.Table {
 		{
 			Name: "defragment-when", Field: settings.At(&p.DefragmentWhen, byDefault.DefragmentWhen),
 			Unit: "on|off|numbers", Group: settings.Policy, Scope: settings.Decides,
-			Help: "when members are defragmented without being asked for, one at a time and in the window: on " +
+			Help: "when members are defragmented without a request, one at a time and in the window: on " +
 				"stands for 45%,200MB,80%, which means that at least 200MB of a database are free, and that is 45% " +
 				"of it, or it has reached 80% of its quota",
 			Why:  "off, because a member answers nothing meanwhile",
@@ -191,7 +191,7 @@ func (c *Config) defragmentSettings() settings.Table {
 			Name: "defragment-timeout", Field: settings.At(&p.DefragmentTimeout, byDefault.DefragmentTimeout),
 			Group: settings.Policy, Scope: settings.Decides,
 			Help: "the longest that a call for a defragmentation may take. Each has 30s, and 1s for every 16MiB of " +
-				"the database, so this counts from 7GiB on. The member is waited for also when the time is over",
+				"the database, so this counts from 7GiB on. Quorate waits for the member even after that time",
 			Why: "enough for 8 GiB on a slow disk",
 			Rules: []settings.Rule{must(
 				p.DefragmentTimeout >= minDefragment && p.DefragmentTimeout <= record.LongestCall,
@@ -201,8 +201,8 @@ func (c *Config) defragmentSettings() settings.Table {
 		{
 			Name: "quota-bytes", Field: settings.At((*size)(&p.QuotaBytes), size(byDefault.QuotaBytes)),
 			Unit: "bytes", Group: settings.Policy, Scope: settings.Decides,
-			Help: "the quota of etcd's databases, such as 8GiB, where neither the members nor their pods say it: " +
-				"etcd before 3.6 does not tell it, and its own configuration file cannot be seen",
+			Help: "the quota of etcd's databases, such as 8GiB, if neither the members nor their pods say it: " +
+				"etcd before 3.6 does not report it, and its own configuration file cannot be seen",
 			Why: "0 is etcd's default of 2GiB",
 		},
 	}
@@ -274,7 +274,7 @@ func (c *Config) timingSettings() settings.Table {
 		{
 			Name: "interval", Field: settings.At(&c.Interval, DefaultInterval), Group: settings.Timing,
 			Help:  "time between two looks at the cluster during a rollout when no watch reports a change",
-			Why:   "some changes no watch reports: a member recovers, an age passes",
+			Why:   "no watch reports some changes, such as a member that recovers or a time that has passed",
 			Rules: []settings.Rule{must(c.Interval > 0, "must be positive")},
 		},
 		{

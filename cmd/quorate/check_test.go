@@ -577,7 +577,7 @@ func TestAChecksOfSeveral(t *testing.T) {
 	}
 	out, _, _ = invoke(t, "quorate", kubeconfig, "check", "etcd-main", "etcd-events", "-o", "json",
 		"--probe-timeout=1s")
-	if !strings.HasPrefix(out, "[") || strings.Count(out, `"kind": "Check"`) != 2 {
+	if !strings.Contains(out, `"kind": "CheckList"`) || strings.Count(out, `"kind": "Check"`) != 2 {
 		t.Errorf("%s", out)
 	}
 	for args, says := range map[string]string{

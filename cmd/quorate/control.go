@@ -27,8 +27,8 @@ import (
 const controlsLong = `
 
 Controls are annotations of the Lease quorate-STATEFULSET. (A flag in the pod template would
-itself start a rollout, and etcd-druid replaces a StatefulSet's metadata.) The Lease is created
-if there is none, and nothing else on it is touched. kubectl can do the same:
+itself start a rollout, and etcd-druid replaces a StatefulSet's metadata.) If there is no Lease,
+it is created. Nothing else on it changes. kubectl can do the same:
 
   kubectl annotate lease quorate-STATEFULSET --overwrite %s
 
@@ -49,9 +49,9 @@ still comes back with the new revision, because that is how OnDelete works. With
 update strategy the StatefulSet controller rolls the pods, and a pause cannot hold it.
 
 With --wait it also waits until nothing is under way any more: the record has no intent, and
-every pod is there and Ready. After that somebody else may take pods, for instance the
-StatefulSet controller once the update strategy is RollingUpdate again. If the wait ends with
---timeout or an interrupt, the exit code is 1, and the pause stays.` + fleetLong +
+every pod exists and is Ready. After that somebody else may take pods, for example the
+StatefulSet controller once the update strategy is RollingUpdate again. If --timeout or an
+interrupt ends the wait, the exit code is 1, and the rollout stays paused.` + fleetLong +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"=true"),
 		Example: `  # Hold one rollout, and wait until nothing is under way any more:
   quorate pause -n garden etcd-main --wait
@@ -114,10 +114,10 @@ func resume() *cobra.Command {
 		Long: `Lets a paused rollout go on. Other controls stay as they are.
 
 It also lets the last member of an older minor version go, if that is what the rollout holds for
-(--hold-before-last): the coordinator has to have reported it for this revision. The permission
-is an annotation that names the rollout, so it does not bind the next one. If the rollout is paused,
-resume ends the pause first, and has to be given again when it holds.` + fleetLong + `
-Of many, only pauses are ended.` +
+(--hold-before-last) and the coordinator has reported that for this revision. The permission is
+an annotation that names the rollout, so the next one stops there again. If the rollout is paused,
+resume only ends the pause. Run it again when the rollout holds.` + fleetLong + `
+With many StatefulSets, resume only ends pauses.` +
 			fmt.Sprintf(controlsLong, rollout.ControlPaused+"-"),
 		Example: `  # Let one rollout go on:
   quorate resume -n garden etcd-main

@@ -38,28 +38,28 @@ func defragment() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "defragment [STATEFULSET]",
 		SuggestFor: []string{"defrag", "compact"},
-		Short:      "Have the members defragmented, one at a time",
-		Long: `Has etcd's members defragmented, one at a time. etcd never gives back the space of what was
-deleted and compacted. A defragmentation rewrites a member's database without it. The member
-answers nothing meanwhile: some seconds for a gigabyte on a fast disk, minutes on a slow one.
+		Short:      "Defragment the members, one at a time",
+		Long: `Defragments etcd's members, one at a time. etcd never gives back the space of what was deleted
+and compacted. A defragmentation rewrites a member's database without that space. Meanwhile the
+member answers nothing: some seconds for a gigabyte on a fast disk, minutes on a slow one.
 
-The command does not do it itself. It writes a request on the Lease quorate-STATEFULSET, bound
+The command does not do this itself. It writes a request on the Lease quorate-STATEFULSET, bound
 to the cluster by its ID, and the coordinator carries it out: the followers first, and the
-leader last, after it has handed over. Before each member every voter has to serve and to have
-caught up, and no pod is leaving, missing, or new and not settled. A rollout comes first.
-Members of which less than 5 % is free are left alone. The command first shows how large the
-databases are, and then what the coordinator does or waits for, until it is done. It needs no
-access to etcd.
+leader last, after it has handed over. Before each member, every voter must serve and have
+caught up, and no pod may be leaving, missing, or new and not settled. A rollout comes first.
+Members with less than 5 % free are left alone. The command first shows the size of each
+database, and then what the coordinator does or waits for, until it is done. It needs no access
+to etcd.
 
-If it ends before, by --timeout or an interrupt, it takes the request back. What has begun goes
-on: nobody can stop a defragmentation. quorate history tells of each, how long the member was
-away, and what it has freed.
+If --timeout or an interrupt ends the command earlier, it takes the request back. A
+defragmentation that has begun goes on, because nothing can stop it. quorate history shows how
+long each member was away, and how much space that freed.
 
-Where the host defragments by its own schedule, as etcd-backup-restore does, Quorate holds with
-the guard HostDefragments, so that no two members are away at a time.
+If the host defragments on its own schedule, as etcd-backup-restore does, Quorate holds with the
+guard HostDefragments, so that two members are never away at the same time.
 
 Exit codes:
-  0  done, or nothing is worth it (with --dry-run: the databases were shown)
+  0  done, or nothing to gain (with --dry-run: the databases were shown)
   1  failure: refused, out of time, interrupted, or no coordinator answers
   2  bad input`,
 		Example: `  # How large are the databases, and what is free in them?
@@ -75,7 +75,7 @@ Exit codes:
 		},
 	}
 	control(o, cmd, f.run)
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show the databases, and ask for nothing")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show the databases, and request nothing")
 	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do it without asking")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "end with exit code 1 after this time (0: never)")
 	return cmd
@@ -132,7 +132,7 @@ func databases(r *report.Report) []string {
 	for i := range r.Members {
 		m := &r.Members[i]
 		if m.Database == nil {
-			lines = append(lines, m.Pod+": how large its database is, is not known ("+m.Detail+")")
+			lines = append(lines, m.Pod+": the size of its database is not known ("+m.Detail+")")
 			continue
 		}
 		d := m.Database

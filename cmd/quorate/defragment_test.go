@@ -55,7 +55,7 @@ func TestDefragmentAsksTheCoordinator(t *testing.T) {
 	}{
 		{"and says what was done", complete, defragments(t, allDone), "--yes", 0, []string{
 			"etcd-main-0: 3.9 MiB, in use 2.0 MiB, a defragmentation would free 2.0 MiB; quota 2.0 GiB (etcd's default",
-			"Defragmented etcd-main-2: away for 4s", "Complete: no database has enough in it",
+			"Defragmented etcd-main-2: away for 4s", "Complete: no database has enough free space in it",
 		}, "etcd-main-9"},
 		{"and only shows the databases in a dry run", complete, defragments(t, allDone), "--dry-run", 0,
 			[]string{"etcd-main-2: 3.9 MiB"}, "Defragmented"},

@@ -33,9 +33,9 @@ type fleetFlags struct {
 }
 
 func (f *fleetFlags) add(fs *pflag.FlagSet) {
-	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "every StatefulSet of Quorate's, in all namespaces")
+	fs.BoolVarP(&f.all, "all-namespaces", "A", false, "every StatefulSet that Quorate rolls, in all namespaces")
 	fs.StringVarP(&f.selector, "selector", "l", "",
-		"those with these labels, such as app=etcd,tier!=test: the labels of the StatefulSets themselves")
+		"StatefulSets with these labels of their own, such as app=etcd,tier!=test")
 }
 
 // many is true if more than one StatefulSet may be meant.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 // longestHelp is how many lines of flags somebody reads.
@@ -59,10 +64,92 @@ func TestAPluginsUsersReadWhatTheyType(t *testing.T) {
 		"`quorate plan` and quorate history":     "`kubectl quorate plan` and kubectl quorate history",
 		"kubectl quorate resume":                 "kubectl quorate resume",
 		"runs `quorate sidecar`":                 "runs `quorate sidecar`",
+		"kubectl exec pod -- quorate plan":       "kubectl exec pod -- quorate plan",
 		"the Lease quorate-status quorate":       "the Lease quorate-status quorate",
 	} {
 		if got := asPlugin(text); got != want {
 			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// TestAPluginsUsersReadCommandsInReportsAsTheyTypeThem: what a coordinator has written to the Lease names the command,
+// and so do the guards' advice, the commands about a guard, and what this command says itself.
+func TestAPluginsUsersReadCommandsInReportsAsTheyTypeThem(t *testing.T) {
+	paused := answering(t, &api{world: told(t, func(w *world) { w.control("quorate.dev/paused", "true") })})
+	haunted := told(t, healthy)
+	r, h, err := report.FromNotes(haunted.lease.Annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Action, r.Guard = rollout.ActionHold, rollout.GuardQuorumFloor
+	r.Reason = "1 of 4 voters serve; have the ghosts removed with `quorate remove-member`"
+	r.Ghosts = []report.Ghost{{Member: "etcd-main-3", Do: "Run quorate remove-member etcd-main etcd-main-3."}}
+	h[0].Reason = "ask again with quorate defragment"
+	for key, value := range report.Notes(r, h) {
+		haunted.control(key, value)
+	}
+	ghosts := answering(t, &api{world: haunted})
+	for _, tc := range []struct {
+		args, kubeconfig, says string
+		// reworded is false where the same is said to everybody.
+		reworded bool
+	}{
+		{"status etcd-main", paused, "\n    kubectl quorate resume -n garden etcd-main\n", true},
+		{"status etcd-main", ghosts, "Run kubectl quorate remove-member etcd-main etcd-main-3.", true},
+		{"status -A -o wide", ghosts, "'kubectl quorate remove-member'", true},
+		{"status etcd-main --watch --timeout=1s", ghosts, "'kubectl quorate remove-member'", true},
+		{"plan etcd-main -e http://127.0.0.1:1", ghosts, "kubectl quorate status -n garden etcd-main", true},
+		{"history etcd-main", ghosts, "ask again with kubectl quorate defragment", true},
+		{"status etcd-main -o json", ghosts, " quorate remove-member etcd-main etcd-main-3", false},
+		{"history etcd-main -o yaml", ghosts, "ask again with quorate defragment", false},
+	} {
+		stdout, stderr, _ := invoke(t, "kubectl-quorate", tc.kubeconfig, strings.Fields(tc.args)...)
+		said := stdout + stderr
+		if !strings.Contains(said, tc.says) {
+			t.Errorf("%s: %q is not in\n%s", tc.args, tc.says, said)
+		}
+		if bare := strings.ReplaceAll(said, "kubectl quorate ", ""); tc.reworded && commandLine.MatchString(bare) {
+			t.Errorf("%s: %q in\n%s", tc.args, commandLine.FindString(bare), said)
+		}
+	}
+	var b bytes.Buffer
+	s := report.Status{Report: report.Report{Plan: report.Plan{Work: report.Work{Action: rollout.ActionHold,
+		Reason: "to let it go: quorate resume etcd-main"}}}}
+	if err := s.Table(&b, report.Screen{Width: 32, Reword: asPlugin}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.String(), "  to let it go: kubectl quorate\n  resume etcd-main\n") {
+		t.Errorf("it is wrapped as it reads:\n%s", &b)
+	}
+}
+
+func TestWhatProgramsReadHasAVersionAndAKind(t *testing.T) {
+	kubeconfig := answering(t, &api{world: told(t, second)})
+	files := strings.Join(with(3, healthy).dumped(t), " ")
+	for args, want := range map[string]string{
+		"status etcd-main":    "EtcdStatus",
+		"status -A":           "Fleet",
+		"plan " + files:       "Plan",
+		"plan --all " + files: "PlanList",
+		"history etcd-main":   "HistoryEntryList",
+		"version":             "Version",
+	} {
+		stdout, stderr, _ := invoke(t, "quorate", kubeconfig, append(strings.Fields(args), "-o", "json")...)
+		var got struct {
+			APIVersion, Kind string
+			Items            []struct{ APIVersion, Kind string }
+		}
+		if err := json.Unmarshal([]byte(stdout), &got); err != nil {
+			t.Errorf("%s: %v\n%s%s", args, err, stdout, stderr)
+			continue
+		}
+		if got.APIVersion != apiVersion || got.Kind != want {
+			t.Errorf("%s: %s %s, want %s", args, got.APIVersion, got.Kind, want)
+		}
+		kind, isList := strings.CutSuffix(want, "List")
+		if isList && (len(got.Items) == 0 || got.Items[0].APIVersion != apiVersion || got.Items[0].Kind != kind) {
+			t.Errorf("%s: its items are %v", args, got.Items)
 		}
 	}
 }

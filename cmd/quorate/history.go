@@ -19,10 +19,10 @@ func history() *cobra.Command {
 		Use:        "history [STATEFULSET]",
 		SuggestFor: []string{"log", "logs", "events"},
 		Short:      "Show the last removals, leader moves, defragmentations, hand-overs and completions",
-		Long: fmt.Sprintf(`Shows what coordinators have done last, oldest first: pods removed, leadership moved, members
-defragmented (how long each was away, and what that freed), the rollout handed over to another
-sidecar, rollouts completed. The last %d entries are kept,
-on the Lease quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
+		Long: fmt.Sprintf(`Shows what coordinators have done, oldest first: pods removed, leadership moved, members
+defragmented (how long each was away, and how much space that freed), the rollout handed over to
+another sidecar, and rollouts completed. The last %d entries are kept on the Lease
+quorate-STATEFULSET (annotation %s).`, report.HistoryLength, report.HistoryAnnotation),
 		Example: `  # What was done last, and by whom?
   quorate history -n garden etcd-main`,
 		Args:              oneStatefulSet,

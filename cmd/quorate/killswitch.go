@@ -29,9 +29,10 @@ var (
 
 const fleetLong = `
 
-With several names, -A (all namespaces) or -l (labels of the StatefulSets) it is for many at once. -A and -l say how
-many there are and ask for that number; --yes answers it. Each is told as it is done. One that fails does not keep
-the others: the command goes on, names it, and ends with exit code 1. Run it again to try those again.`
+With several names, -A (all namespaces) or -l (labels of the StatefulSets) it acts on many at
+once. -A and -l say how many there are and ask for that number; --yes skips the question. The
+command reports each one as it is done. If one fails, the command names it, goes on with the
+others, and ends with exit code 1. Run it again to retry those that failed.`
 
 // withFleet lets a command that sets a control do so for many StatefulSets.
 func withFleet(cmd *cobra.Command, o *options.Client, s killSwitch) *cobra.Command {

@@ -34,7 +34,7 @@ func main() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	cmd := rootOf(os.Args[0])
+	cmd := rootOf(os.Args[0], os.Stdout, os.Stderr)
 	err := cmd.ExecuteContext(ctx)
 	stop()
 	if err == nil {
@@ -54,13 +54,18 @@ func main() {
 	os.Exit(exitFailure)
 }
 
-// asPlugin writes commands as those type them who call the plugin.
+// asPlugin writes commands as users of the plugin type them.
 func asPlugin(text string) string {
-	return commandLine.ReplaceAllString(text, "${1}kubectl quorate ${2}")
+	return commandLine.ReplaceAllStringFunc(text, func(command string) string {
+		if strings.HasPrefix(command, "-- ") { // kubectl exec runs it in a container.
+			return command
+		}
+		return commandLine.ReplaceAllString(command, "${1}kubectl quorate ${2}")
+	})
 }
 
 // commandLine is one of the commands that people type, in a text. A sidecar is never called as a plugin.
-var commandLine = regexp.MustCompile(`(^|[^-\w/])(?:kubectl )?\bquorate (` +
+var commandLine = regexp.MustCompile(`(^|-- |[^-\w/])(?:kubectl )?\bquorate (` +
 	`check|status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
 
 // plugin is the name under which kubectl finds the command as a plugin.
@@ -69,17 +74,37 @@ const plugin = "kubectl-quorate"
 // kubectlQuorate is what its users call it.
 const kubectlQuorate = "kubectl quorate"
 
-// rootOf returns the command under the name that it was called by. Someone who calls the plugin sees it
-// as "kubectl quorate".
-func rootOf(called string) *cobra.Command {
+// rootOf returns the command under the name that it was called by. Someone who calls the plugin sees it as
+// "kubectl quorate", in help, in reports and in errors.
+func rootOf(called string, out, errs io.Writer) *cobra.Command {
 	cmd := root()
 	if strings.TrimSuffix(filepath.Base(called), ".exe") == plugin {
 		cmd.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: kubectlQuorate}
-		for _, c := range cmd.Commands() {
-			c.Long, c.Example = asPlugin(c.Long), asPlugin(c.Example)
-		}
+		out, errs = pluginWriter{out}, pluginWriter{errs}
 	}
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
 	return cmd
+}
+
+// pluginWriter writes texts for people who call the plugin. A report may come from a coordinator, which cannot know
+// who reads it. What programs read is not changed; see encode.
+type pluginWriter struct{ io.Writer }
+
+func (p pluginWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(p.Writer, asPlugin(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// beneath is the writer itself, without a plugin's.
+func beneath(w io.Writer) (io.Writer, bool) {
+	p, is := w.(pluginWriter)
+	if is {
+		w = p.Writer
+	}
+	return w, is
 }
 
 // name is what the command is called.
@@ -99,7 +124,7 @@ must be OnDelete. With any other strategy Quorate does nothing.
 If the binary is in the PATH as kubectl-quorate, it is a plugin: kubectl quorate status.
 With deploy/kubectl_complete-quorate in the PATH as well, kubectl completes its words.
 
-Exit codes: 0 done or asked to stop, 1 failure, or a plan or check that could not ask,
+Exit codes: 0 done or asked to stop, 1 failure, or a plan or check that could not ask etcd,
 2 bad input, 3 a plan or status that holds or waits, or a check that fails.`,
 		Version:       version(),
 		SilenceUsage:  true,

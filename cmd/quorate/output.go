@@ -44,8 +44,10 @@ func checkOutput(value string, allowed ...string) error {
 // apiVersion is that of everything that is written for programs. Fields are added to it, and none changes its meaning.
 const apiVersion = "quorate.dev/v1alpha1"
 
-// encode writes a value for programs, with its apiVersion and kind. Of a list, each part has them.
+// encode writes a value for programs, with its apiVersion and kind. A list becomes an object with items, as in
+// Kubernetes.
 func encode(w io.Writer, output, kind string, value any) error {
+	w, _ = beneath(w)
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
@@ -80,20 +82,26 @@ func encode(w io.Writer, output, kind string, value any) error {
 	return err
 }
 
-// typed puts apiVersion and kind before the fields of an object, or of every object in a list.
+// typed puts apiVersion and kind before the fields of an object. Of a list, each item has them too.
 func typed(text []byte, kind string) ([]byte, error) {
 	if bytes.HasPrefix(text, []byte("[")) {
-		var parts []json.RawMessage
-		if err := json.Unmarshal(text, &parts); err != nil {
+		var list struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		if err := json.Unmarshal(text, &list.Items); err != nil {
 			return nil, err
 		}
-		for i := range parts {
+		for i := range list.Items {
 			var err error
-			if parts[i], err = typed(parts[i], kind); err != nil {
+			if list.Items[i], err = typed(list.Items[i], kind); err != nil {
 				return nil, err
 			}
 		}
-		return json.Marshal(parts)
+		var err error
+		if text, err = json.Marshal(list); err != nil {
+			return nil, err
+		}
+		kind += "List"
 	}
 	fields := bytes.TrimPrefix(text, []byte("{"))
 	head := fmt.Sprintf(`{"apiVersion":%q,"kind":%q`, apiVersion, kind)
@@ -115,6 +123,9 @@ func text(err error) string {
 
 // isTerminal is true if a person reads the output.
 func isTerminal(w any) bool {
+	if p, is := w.(pluginWriter); is {
+		w = p.Writer
+	}
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd())) //nolint:gosec // File descriptors are small.
 }
@@ -125,7 +136,11 @@ func screen(w io.Writer) report.Screen {
 		return report.Screen{}
 	}
 	s := report.Screen{Paint: report.Paint(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb")}
-	// Where the terminal does not say how wide it is, lines are as long as they are.
+	w, plugin := beneath(w)
+	if plugin {
+		s.Reword = asPlugin
+	}
+	// If the terminal does not say how wide it is, lines are not wrapped.
 	s.Width, _, _ = term.GetSize(int(w.(*os.File).Fd())) //nolint:gosec // File descriptors are small.
 	return s
 }

@@ -30,19 +30,19 @@ func override() *cobra.Command {
 	cmd := control(o, &cobra.Command{
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] --reason=TEXT | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
-		Long: `Keeps the named guards from holding this rollout, for an hour, or for as long as --for says. It
-ends earlier if the template changes. It applies to these guards only: one that was overridden
-before and is not named now holds again. Everything that an overridden guard protects is then in
-your hands. Status, events and metrics show the override for as long as it lasts, with your name
-and your reason.
+		Long: `Keeps the named guards from holding this rollout, for an hour or for as long as --for says. The
+override ends earlier if the template changes. It applies to these guards only: a guard that was
+overridden before and is not named now holds again. Whatever an overridden guard protects is then
+in your hands. Status, events and metrics show the override for as long as it lasts, with your
+name and your reason.
 
-A guard that the coordinator does not name is not what holds the rollout, and to override it only
-takes a protection away. So it is refused, and so is any guard while no coordinator reports. With
---force it is overridden all the same, for this rollout and the next ones, until its time is over.
-The time is by this machine's clock.
+If the coordinator does not name a guard, that guard is not what holds the rollout. To override
+it would only take a protection away, so the command refuses. It also refuses while no
+coordinator reports. --force overrides the guard all the same, for this rollout and the next
+ones, until its time is over. The time is by this machine's clock.
 
 Exit codes:
-  0  the guards are overridden, or with --clear none is any more
+  0  the guards are overridden, or with --clear no guard is any longer
   1  failure, or refused: the coordinator does not name such a guard, or you did not confirm
   2  bad input
 
@@ -103,7 +103,7 @@ func (f *overrideFlags) add(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.force, "force", false,
 		"override guards that the coordinator does not name, or while no coordinator reports")
 	fs.StringVar(&f.reason, "reason", "", "why you override it; required, and shown by quorate status")
-	fs.DurationVar(&f.lasts, "for", time.Hour, "after what time it ends by itself, from 1m to 168h")
+	fs.DurationVar(&f.lasts, "for", time.Hour, "when the override ends by itself, from 1m to 168h")
 }
 
 func (f *overrideFlags) check() error {
@@ -250,7 +250,7 @@ func guardsOf(args []string) ([]string, error) {
 func notOverridable(word string) error {
 	can := rollout.Overridable()
 	if row := rollout.RowOf(rollout.Guard(word)); row != nil {
-		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, row.Do)
+		return fmt.Errorf("%s cannot be overridden. What to do about it: %s", word, report.Plain(row.Do))
 	}
 	if meant := nearest(word, can); meant != "" {
 		return fmt.Errorf("%q is not a guard; did you mean %s?", word, meant)
@@ -276,7 +276,7 @@ func warn(w io.Writer, cfg coordinator.Config, guards []string) {
 		cfg.Namespace, cfg.StatefulSet)
 	for _, guard := range guards {
 		if row := rollout.RowOf(rollout.Guard(guard)); row != nil {
-			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, row.Protects)
+			fmt.Fprintf(w, "\n  %s protects this: %s\n", guard, report.Plain(row.Protects))
 		}
 	}
 	fmt.Fprintln(w)

@@ -86,18 +86,18 @@ is known about it, and every guard's verdict for every candidate. It changes not
 
 Live, it reads the StatefulSet, its pods, their nodes (if you may) and the record's Lease, and
 asks every etcd member. It runs on a laptop, with kubectl's flags and context, or in a pod.
-While a coordinator reports on the Lease, plan shows its word first, and uses its policy and
-memory (since when a pod fails, which eviction was refused), so that it names the same guard.
-Give a policy flag to see what another policy would do.
+While a coordinator reports on the Lease, plan shows that report first. It uses the coordinator's
+policy and memory (since when a pod fails, which eviction was refused), so that it names the same
+guard. Set a policy flag to see what another policy would do.
 
-Without --endpoints it asks where the pods' specs say that etcd is: in a member's pod as its
-sidecar does, then the client URLs that the members advertise. If the specs do not say it, it
-asks http://127.0.0.1:2379. Outside of the members' pods, endpoints on this machine are taken
-for port-forwards: each answer counts for the member whose ID it carries.
+Without --endpoints it finds etcd by the pods' specs: in a member's pod as its sidecar does, and
+otherwise at the client URLs that the members advertise. If the specs do not tell, it asks
+http://127.0.0.1:2379. Outside the members' pods, it takes endpoints on this machine for
+port-forwards: each answer counts for the member whose ID it carries.
 
-If no member answers, or a file with an answer of etcd's is missing, plan has not asked, and
-decides nothing: it says "not asked", why, and how to ask. Only what Kubernetes alone decides
-(idle, paused, a template that was not observed yet) is decided all the same.
+If no member answers, or if a file with etcd's answers is missing, plan decides nothing. It says
+"not asked", why, and how to ask. What Kubernetes alone decides (idle, paused, a template that
+the StatefulSet controller has not observed yet) is decided all the same.
 
 Offline, it reads the output of standard tools:
 
@@ -112,7 +112,7 @@ Ages come from the objects' timestamps, and --now makes them reproducible.
 
 With --all it shows every step of the rollout from here, assuming that every replaced pod
 settles and nothing else happens. It also shows everything that is known to go wrong when
-etcd's version changes, with its source, and whether it is about this rollout.
+etcd's version changes, with its source, and whether it applies to this rollout.
 
 With --assume-on-delete it answers "what would it do to my cluster?" before anything is
 installed, live or from files. It takes the update strategy for OnDelete, every pod for one with
@@ -123,8 +123,8 @@ it shows the whole order.
 Exit codes:
   0  something to do, complete, or not Quorate's to roll (idle)
   1  failure: the Kubernetes API cannot be read, or etcd was not asked. With -o json or yaml
-     there is nothing on standard output then, but for one case: the files say which members
-     serve, or that none does. The plan that these files come to has the field notAsked
+     there is then nothing on standard output, with one exception: if the files say which
+     members serve, or that none does, there is a plan, with the field notAsked
   2  bad input: a flag, a file, or what is in it
   3  holding or waiting, and it says for what (with --all: the first step)`,
 		Example: `  # What would be done next, and which guard holds it? (where etcd can be reached)
@@ -170,7 +170,7 @@ Exit codes:
 func (f *planFlags) addFiles(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&f.files, "filename", "f", nil,
 		"file with the StatefulSet, its pods, the record's Lease if there is one, and the nodes and events if they "+
-			"are to count, from kubectl get -o yaml or -o json; "+
+			"should count, from kubectl get -o yaml or -o json; "+
 			"- is standard input; may be repeated")
 	fs.StringVar(&f.memberList, "member-list", "", "file with the output of etcdctl member list -w json")
 	fs.StringVar(&f.endpointStatus, "endpoint-status", "", "file with the output of etcdctl endpoint status -w json")

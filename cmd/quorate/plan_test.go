@@ -252,20 +252,24 @@ func situated(t testing.TB, name string) *world {
 // plansOf reads the JSON of a plan, or with --all of each step.
 func plansOf(t *testing.T, text string) (all []report.Plan) {
 	t.Helper()
-	if !strings.HasPrefix(text, "[") {
-		text = "[" + text + "]"
-	}
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
+	var one report.Plan
+	var list struct{ Items []report.Plan }
+	if err := errors.Join(json.Unmarshal([]byte(text), &one), json.Unmarshal([]byte(text), &list)); err != nil {
 		t.Fatal(err)
 	}
-	return all
+	if isList(text) {
+		return list.Items
+	}
+	return []report.Plan{one}
 }
+
+func isList(text string) bool { return strings.Contains(text, `"kind": "PlanList"`) }
 
 func asTable(t *testing.T, text string) string {
 	t.Helper()
 	var out bytes.Buffer
 	all := plansOf(t, text)
-	if err := render(&out, "table", strings.HasPrefix(text, "["), all); err != nil {
+	if err := render(&out, "table", isList(text), all); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -31,31 +31,31 @@ func removeMember() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "remove-member [STATEFULSET] {MEMBER… | --all-ghosts | --forget MEMBER}",
 		SuggestFor: []string{"remove", "rm", "delete"},
-		Short:      "Have ghosts removed from etcd's member list",
-		Long: `Has ghosts removed from etcd's member list. A ghost is a member that an ordinal of the
-StatefulSet has left behind, for example after a scale-in that nobody finished: its ordinal is
-out of range, it has no pod, and it has not answered for ghost-after (10 minutes). It still
+		Short:      "Remove ghosts from etcd's member list",
+		Long: `Removes ghosts from etcd's member list. A ghost is a member that an earlier pod of the
+StatefulSet has left on the list, for example after a scale-in that nobody finished. Its ordinal
+is out of range, it has no pod, and it has not answered for ghost-after (10 minutes). It still
 counts for the quorum: with two ghosts beside three members, four of five voters would have to
 serve before a rollout may take one. quorate status names the ghosts.
 
 The command does not remove anything itself. It writes a request on the Lease, bound to the
-cluster and the member by their IDs, and the coordinator carries it out, one member at a time:
-while every pod is there, Ready and serving, nobody scales or adds a member, and those that
-serve are a quorum before and after. A member that serves is never removed. The command shows
-what the coordinator waits for, and ends when the members are gone, when the coordinator
-refuses, or after ten minutes, when the request has run out. It needs no access to etcd.
+cluster and the member by their IDs, and the coordinator carries it out, one member at a time.
+It does so while every pod exists, is Ready and serves, while nobody scales or adds a member,
+and if those that serve are a quorum before and after. A member that serves is never removed.
+The command shows what the coordinator waits for. It ends when the members are gone, when the
+coordinator refuses, or when the request runs out after ten minutes. It needs no access to etcd.
 
 MEMBER is a name or an ID. The StatefulSet comes first. With --statefulset, every argument is a
-MEMBER. Do not remove a ghost whose pod is to come back. If its volume is still there, it comes
+MEMBER. Do not remove a ghost if you want its pod back. If its volume still exists, it comes
 back as the same member, with its data, once you scale out again.
 
-If nobody can tell whether a removal has happened, and it may not be repeated, its member stands
-on the Lease as a suspect: it counts as a voter, and nobody relies on it. Ask for its removal
-again. If it serves again and is to stay, --forget it, once the command that asked for its
-removal has ended more than a minute ago.
+If it is not known whether a removal took effect, and it must not be repeated, the member stays
+on the Lease as a suspect: it counts as a voter, but is not relied on. Ask for its removal
+again. If it serves again and should stay, --forget it, but only when the command that asked for
+its removal ended more than a minute ago.
 
 Exit codes:
-  0  every member is gone from the list, or forgotten (with --dry-run: may be asked for)
+  0  every member is gone from the list, or forgotten (with --dry-run: may be requested)
   1  failure: refused, not done in ten minutes, interrupted, or no such ghost is known
   2  bad input`,
 		Example: `  # Two of five members were scaled away, and the rollout holds with QuorumFloor:
@@ -74,9 +74,9 @@ Exit codes:
 	o.AddFlags(fs)
 	o.AddEtcdFlags(fs)
 	fs.BoolVar(&f.all, "all-ghosts", false, "every ghost that is known, one after the other")
-	fs.BoolVar(&f.dryRun, "dry-run", false, "say what would be asked for, and ask for nothing")
-	fs.DurationVar(&f.every, "every", defaultPoll, "how often to look whether it is done (it takes seconds)")
-	fs.StringVar(&f.forget, "forget", "", "the suspect that is to be relied on again")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "show what would be requested, and request nothing")
+	fs.DurationVar(&f.every, "every", defaultPoll, "how often to check whether it is done (it takes seconds)")
+	fs.StringVar(&f.forget, "forget", "", "the suspect that may be relied on again")
 	return cmd
 }
 
@@ -205,7 +205,7 @@ func (f *removeFlags) suspect(s *record.Member) ([]removing, error) {
 	return []removing{{
 		asking: asking{Request: rollout.Request{Operation: rollout.RequestForgetMember, Cluster: s.Cluster,
 			Member: s.ID, Name: s.Name}},
-		name: s.Label(), what: s.Label() + " is to be relied on again", done: "no suspect any more",
+		name: s.Label(), what: s.Label() + " may be relied on again", done: "no longer a suspect",
 	}}, nil
 }
 

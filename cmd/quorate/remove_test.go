@@ -22,7 +22,7 @@ func haunted(t *testing.T, ghosts ...string) *world {
 	for i, name := range ghosts {
 		r.Ghosts = append(r.Ghosts, report.Ghost{Member: name, ID: hexOf(memberID(3 + i)), Cluster: "c1", Pod: name,
 			Since: time.Now().Add(-20 * time.Minute), Costs: "5 voters need a quorum of 3, and without it 4 need 3",
-			Do: "If it is not to come back: `quorate remove-member etcd-main " + name + "`."})
+			Do: "If it is gone for good: `quorate remove-member etcd-main " + name + "`."})
 	}
 	for key, value := range report.Notes(r, h) {
 		w.control(key, value)
@@ -131,7 +131,7 @@ func TestRemoveMember(t *testing.T) {
 				w.control(record.IntentAnnotation, `{"operation":"none"}`)
 				delete(w.lease.Annotations, record.RequestAnnotation)
 			}
-		}, []string{"--forget", three}, 0, []string{three + ": no suspect any more"}, 1},
+		}, []string{"--forget", three}, 0, []string{three + ": no longer a suspect"}, 1},
 		{"another one than the suspect", func(t *testing.T) *world {
 			w := haunted(t, three)
 			w.control(record.IntentAnnotation,
@@ -173,7 +173,7 @@ func TestTheStatefulSetComesBeforeItsMembers(t *testing.T) {
 func TestTheStatusTellsOfGhostsFromTheLease(t *testing.T) {
 	out, _, code := invoke(t, "quorate", apiServer(t, haunted(t, "etcd-main-3")), "status", "etcd-main")
 	if code != 0 || !strings.Contains(out, "GHOST        etcd-main-3 has no pod and has not answered for 20m; 5 voters need a "+
-		"quorum of 3, and without it 4 need 3. If it is not to come back: 'quorate remove-member etcd-main etcd-main-3'.") {
+		"quorum of 3, and without it 4 need 3. If it is gone for good: 'quorate remove-member etcd-main etcd-main-3'.") {
 		t.Errorf("%d\n%s", code, out)
 	}
 }

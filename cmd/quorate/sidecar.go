@@ -26,9 +26,9 @@ The file that --config names may set every flag except --config, without its das
   lock-ttl: 20s
   endpoints: [https://etcd-main-local:2379]
 
-Wrong flags end it with exit code 2. Whatever can be repaired while it runs is logged with
-its reason and retried: etcd or the Kubernetes API out of reach, a missing permission, a
-StatefulSet that does not exist yet. A sidecar that gave up would only make its pod unready.
+With wrong flags it ends with exit code 2. Whatever can be repaired while it runs is logged with
+its reason and retried: etcd or the Kubernetes API cannot be reached, a permission is missing, or
+the StatefulSet does not exist yet. A sidecar that gave up would only make its pod unready.
 
 With --listen-address it serves /healthz for a liveness probe, which never fails because of
 etcd or Kubernetes, /metrics for Prometheus, a status page at /, and the same in JSON at

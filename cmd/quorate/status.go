@@ -43,13 +43,13 @@ func status() *cobra.Command {
 		Use:        "status [STATEFULSET… | -A | -l LABELS]",
 		SuggestFor: []string{"get", "describe", "show", "ps"},
 		Short:      "Show how far a rollout is, what it waits for, since when, and what to do",
-		Long: `Shows how far a rollout is, what happens or what keeps it, since when, what to do about
-it, who coordinates, which controls are set, and every pod with its member. It changes
-nothing.
+		Long: `Shows whether the cluster is safe, how far a rollout is, what it does or waits for and since
+when, what to do about it, who coordinates, which controls are set, and every pod with its
+member. It changes nothing.
 
 Without --endpoints it asks Kubernetes only. It reads the StatefulSet, its pods, and what the
-coordinator last reported on the Lease. An old report is not believed, and the coordinator is
-then shown as silent. (So your clock and the coordinator's have to agree within half a minute.)
+coordinator last reported on the Lease. An old report is not believed: the coordinator is then
+shown as silent. (So your clock and the coordinator's must agree to within half a minute.)
 With --endpoints it asks every etcd member and decides as quorate plan does.
 
 With --watch it shows every change, and ends with exit code 0 when the rollout is complete.
@@ -59,28 +59,28 @@ is up to date and has been Ready for minReadySeconds, and that the coordinator, 
 is asked, says so too.
 
 With -o json or yaml it prints the status of an Etcd resource as etcd-druid's proposal DEP-01
-has it: the members, and the conditions Ready, AllMembersReady, BackupReady (if the host says
-something about backups) and Updated. The whole report is under rollout.
+has it: the members, and the conditions Ready, AllMembersReady, BackupReady (if the host
+reports on backups) and Updated. The whole report is under rollout.
 
 Without STATEFULSET it takes the only one in the namespace with update strategy OnDelete
 and an etcd container.
 
-Several names, a namespace with several of them, -A (all namespaces) or -l (labels of the
-StatefulSets) show a line for each. It comes from the Leases alone, so that a thousand clusters
+Several names, a namespace with several StatefulSets, -A (all namespaces) or -l (labels of the
+StatefulSets) show a line for each. The lines come from the Leases alone, so a thousand clusters
 are one request. A StatefulSet that never had a coordinator has no Lease, and -A shows it only
-together with -l. VERDICT is UNKNOWN unless somebody reports now. REPORTED says how old the
-report is: SILENT in the middle of a rollout, or idle since a rollout was complete, when nobody
-asks etcd any more. Look at that one alone to see what Kubernetes says of it. -o wide shows the
-controls and the reasons. With --watch it goes on until it is stopped.
+together with -l. VERDICT is UNKNOWN unless a coordinator is reporting now. REPORTED says how old
+the report is: SILENT means in the middle of a rollout, and idle means since a rollout completed,
+when nobody asks etcd any more. To see what Kubernetes says about one of them, give its name
+alone. -o wide shows the controls and the reasons. --watch goes on until it is stopped.
 
 Exit codes:
   0  something is being done, complete, or not Quorate's to roll (idle); with --watch:
-     complete, or of several asked to stop
+     complete, or, with several StatefulSets, asked to stop
   1  failure: the Kubernetes API cannot be read; with --watch also: --timeout, an interrupt,
      or a StatefulSet that is not Quorate's to roll, or that was deleted or may no longer be
      read (any other failure to read is retried)
   2  bad input: a flag, its value, or no such StatefulSet
-  3  holding, waiting or silent, of several any of them; with --watch only by --fail-on-hold,
+  3  holding, waiting or silent, or any of several is; with --watch only with --fail-on-hold,
      when the rollout holds`,
 		Example: `  # What is going on? (from a laptop, by kubectl's context)
   quorate status -n garden etcd-main
@@ -147,7 +147,7 @@ Exit codes:
 		"with --watch: how often to look (a rollout's steps take seconds; without this flag a fleet is looked at "+
 			"every 10s)")
 	fs.BoolVar(&f.failOnHold, "fail-on-hold", false,
-		"with --watch: end with exit code 3 as soon as a rollout holds: it waits for somebody to do something")
+		"with --watch: end with exit code 3 as soon as a rollout holds, because it needs somebody to act")
 	completeOutput(cmd, statusOutputs...)
 	return cmd
 }

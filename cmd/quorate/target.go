@@ -170,9 +170,6 @@ func completeStatefulSets(o *options.Client, meant meant) cobra.CompletionFunc {
 func complain(cmd *cobra.Command, err error) {
 	if err != nil {
 		prefix, words := name(cmd)+": ", text(err)
-		if name(cmd) == kubectlQuorate {
-			words = asPlugin(words)
-		}
 		fmt.Fprintln(cmd.ErrOrStderr(), prefix+strings.ReplaceAll(words, "\n", "\n"+prefix))
 	}
 }

@@ -37,7 +37,7 @@ func (h *allHelp) Set(text string) (err error) {
 
 // addHelpAll registers it.
 func addHelpAll(cmd *cobra.Command) {
-	flag := cmd.Flags().VarPF(&allHelp{cmd: cmd}, helpAll, "", "show every flag, also those that few people need")
+	flag := cmd.Flags().VarPF(&allHelp{cmd: cmd}, helpAll, "", "show every flag, including those that few people need")
 	flag.NoOptDefVal = "true"
 }
 

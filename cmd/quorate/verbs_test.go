@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,15 +31,13 @@ func invoke(t *testing.T, called, kubeconfig string, args ...string) (stdout, st
 		t.Setenv(v, "")
 	}
 	t.Setenv("KUBECONFIG", kubeconfig)
-	cmd := rootOf(called)
 	var out, errs bytes.Buffer
-	cmd.SetOut(&out)
-	cmd.SetErr(&errs)
+	cmd := rootOf(called, &out, &errs)
 	cmd.SetIn(strings.NewReader(""))
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())
 	if err != nil {
-		errs.WriteString(err.Error())
+		fmt.Fprint(cmd.ErrOrStderr(), err)
 	}
 	return out.String(), errs.String(), codeOf(err)
 }
@@ -569,7 +568,7 @@ func TestControls(t *testing.T) {
 		},
 		{
 			"override of what cannot be", none, "override Paused --yes", 2, []string{},
-			[]string{"Paused cannot be overridden. What to do about it: Remove the annotation"}, nil,
+			[]string{"Paused cannot be overridden. What to do about it: When the rollout may go on, run 'quorate resume"}, nil,
 		},
 		{
 			"override of a misspelt guard", none, "override QuorumFlor --yes", 2, []string{},
@@ -690,10 +689,11 @@ func TestHistory(t *testing.T) {
 			"a table", w, nil,
 			[]string{"TIME", "WHAT", "Removed  etcd-main-2", "Serving", "etcd-main-1  4", "its member serves"},
 		},
-		{"JSON", w, []string{"-o", "json"}, []string{`"what": "Removed"`, `"pod": "etcd-main-2"`}},
+		{"JSON", w, []string{"-o", "json"}, []string{`"kind": "HistoryEntryList"`, `"items": [`, `"what": "Removed"`,
+			`"pod": "etcd-main-2"`}},
 		{"YAML", w, []string{"-o", "yaml"}, []string{"what: Removed"}},
 		{"of nothing", newWorld(3), nil, []string{"nothing has been done to garden/etcd-main yet"}},
-		{"of nothing, for programs", newWorld(3), []string{"-o", "json"}, []string{"[]"}},
+		{"of nothing, for programs", newWorld(3), []string{"-o", "json"}, []string{`"items": []`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			stdout, stderr, code := invoke(t, "quorate", apiServer(t, tc.w), append([]string{"history"}, tc.args...)...)

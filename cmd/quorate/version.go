@@ -45,7 +45,7 @@ func versionCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:               "version",
-		Short:             "Show what this binary is",
+		Short:             "Show the version of this binary",
 		Args:              noArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -63,7 +63,7 @@ func GhostsOf(a *rollout.Assessment, told []Ghost, at time.Time) []Ghost {
 			now.Costs = fmt.Sprintf("%d voters need a quorum of %d, and without it %d need %d", a.Voters, a.Quorum,
 				voters, quorum)
 		}
-		now.Do = a.Named("If it is not to come back: `quorate remove-member -n NAMESPACE NAME ") + now.Name() + "`."
+		now.Do = a.Named("If it is gone for good: `quorate remove-member -n NAMESPACE NAME ") + now.Name() + "`."
 		ghosts = append(ghosts, now)
 	}
 	return ghosts

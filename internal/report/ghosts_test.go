@@ -33,10 +33,10 @@ func TestGhostsAreTold(t *testing.T) {
 	}{
 		{"a voter, with what it does to the quorum and the command", leftBehind(10 * time.Minute), report.Report{},
 			"etcd-3 has no pod and has not answered for 10m; 4 voters need a quorum of 3, and without it 3 need 2. " +
-				"If it is not to come back: `quorate remove-member etcd etcd-3`."},
+				"If it is gone for good: `quorate remove-member etcd etcd-3`."},
 		{"a learner", leftBehind(10*time.Minute, learner), report.Report{},
 			"etcd-3 has no pod and has not answered for 10m; it does not vote, and as long as it is there, no other " +
-				"learner may join. If it is not to come back: `quorate remove-member etcd etcd-3`."},
+				"learner may join. If it is gone for good: `quorate remove-member etcd etcd-3`."},
 		{"one that has never started", leftBehind(10*time.Minute, func(m *rollout.Member) {
 			m.Name, m.PeerURLs = "", []string{"http://etcd-3.etcd-peer:2380"}
 		}), report.Report{}, ""}, // Our own members are not called by their pods' names here.

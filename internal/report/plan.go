@@ -24,7 +24,7 @@ type Plan struct {
 	Voters  int      `json:"voters"`
 	Quorum  int      `json:"quorum"`
 	Serving int      `json:"serving"`
-	// Leaving says who is about to go, or is away, by others' hand, and why: a sentence for each.
+	// Leaving says which members others take or have taken, and why: a sentence for each.
 	Leaving []string `json:"leaving,omitempty"`
 	// Ghosts are the members on etcd's list that nobody runs any more.
 	Ghosts []Ghost `json:"ghosts,omitempty"`

@@ -493,6 +493,8 @@ type Screen struct {
 	Paint
 	// Width is the number of columns, 0 where lines may have any length.
 	Width int
+	// Reword, if it is set, rewrites a text before it is wrapped: the commands in it may have another name here.
+	Reword func(string) string
 }
 
 // Table writes the status for a person. It answers first whether the cluster is safe, then what the rollout waits for,

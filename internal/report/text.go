@@ -48,6 +48,9 @@ func printf(b *strings.Builder, format string, args ...any) {
 
 // wrap writes a text in lines that fit on the screen, each after the indent.
 func (s Screen) wrap(b *strings.Builder, indent, text string) {
+	if s.Reword != nil {
+		text = s.Reword(text)
+	}
 	words := strings.Fields(clean(text))
 	if s.Width <= len(indent) {
 		words = []string{strings.Join(words, " ")}

@@ -41,10 +41,10 @@ func (o *Rollout) table() settings.Table {
 	return append(o.Settings(),
 		settings.Setting{
 			Name: "read-nodes", Field: settings.At(&o.ReadNodes, false), Group: settings.Policy,
-			Help: "read the nodes of the StatefulSet's pods, by name: so leadership moves away from a node that is " +
-				"cordoned, and no other member is removed meanwhile",
-			Why: "off, because it needs get and watch on nodes, see deploy/components/nodes; without it the " +
-				"conditions of the pods tell of an eviction, a moment before",
+			Help: "read the nodes of the StatefulSet's pods, by name, so that leadership moves away from a node that " +
+				"is cordoned, and no other member is removed meanwhile",
+			Why: "off, because it needs get and watch on nodes, see deploy/components/nodes; without it only " +
+				"the pods' own conditions announce an eviction, a moment before it",
 		},
 		settings.Setting{
 			Name: "events", Field: settings.At(&o.Events, true), Group: settings.Reporting,

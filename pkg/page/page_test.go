@@ -93,7 +93,7 @@ var situations = []struct {
 		"waiting for etcd-main-1: its member is Down (starting, PodInitializing)",
 		"If nobody does anything: the rollout goes on by itself when that is over. etcd serves, but takes no writes " +
 			"if one more member fails.",
-		"What to do: Nothing, until it turns into UpdatedFailing .",
+		"What to do: Nothing, unless it turns into UpdatedFailing .",
 		"kubectl describe pod -n garden etcd-main-1", "More: UpdatedPending in the reference",
 		"1 of 3 settled, 1 outdated, 1 unsettled, under way for 11m", "This sidecar coordinates: etcd-main-2, epoch 4.",
 		"2 of 3 voters serve, quorum 2",
@@ -118,8 +118,8 @@ var situations = []struct {
 		return by("etcd-main-1", s, 4*time.Second, past)
 	}(), []string{
 		"! AT RISK : quorum 2/3, none may fail Hold: UpdatedFailing since 3m",
-		"fix the template, and it is replaced first",
-		"What to do: See why it ends", "kubectl describe pod -n garden etcd-main-2",
+		"fix the template: this pod is then replaced first",
+		"What to do: See why it exits", "kubectl describe pod -n garden etcd-main-2",
 		"OVERRIDDEN: Canary , EndpointFloor will not hold this rollout, nor any later one, until cleared",
 		"partition 2, max-unavailable 40%", "not ready : the last full snapshot failed at 11:50",
 		"The coordinator etcd-main-1",

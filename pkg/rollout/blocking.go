@@ -89,10 +89,10 @@ func underWay(a *Assessment, _ *Replica) Verdict {
 	}
 	over, seen := unblocked(a)
 	if over {
-		seen += ". This has to stay so for half a minute, and until as long after the end of the call's time"
+		seen += ". This has to stay so for half a minute, and until half a minute after the end of the call's time"
 	} else {
 		seen += ". It has to answer for half a minute after the end of the call's time, or its process has to end"
 	}
-	return Verdict{text: "the record names an operation whose end nobody knows, " + on.Operation + " " +
+	return Verdict{text: "nobody knows how an operation on the record ended, " + on.Operation + " " +
 		on.Member.Name + ": " + seen}
 }

@@ -215,7 +215,7 @@ func dataAgrees(a *Assessment, _ *Replica) Verdict {
 		for i := range a.state.Etcd.Members {
 			told += btoi(a.state.Etcd.Members[i].tellsData())
 		}
-		v := passed("no data are known to differ; voters that say how far theirs are: %d of %d", told, a.Voters)
+		v := passed("no difference is known; voters that report how far their data are: %d of %d", told, a.Voters)
 		v.text = a.state.Etcd.withoutStatus()
 		return v
 	}
@@ -271,7 +271,7 @@ func mostAgreeing(a *Assessment) []*Member {
 func (m *Member) progress() string {
 	st := m.Probe.Status
 	if st == nil {
-		return m.label() + " does not say how far it is now"
+		return m.label() + " does not report how far it is now"
 	}
 	return m.label() + " has revision " + strconv.FormatInt(st.Revision, 10) + " at index " +
 		strconv.FormatUint(st.Applied, 10)

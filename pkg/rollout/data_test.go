@@ -72,7 +72,7 @@ func TestDataThatDifferHoldMembersThatServe(t *testing.T) {
 		{"what is proven also holds in a look that does not show it", cluster(3, all(5000, 900), proven(0, 2)),
 			rollout.ActionHold, "data of etcd-0 and etcd-2 differ"},
 		{"also where one of the two is silent just now", cluster(5, all(5000, 900), proven(0, 2), unknown(2)),
-			rollout.ActionHold, "etcd-2 does not say how far it is now"},
+			rollout.ActionHold, "etcd-2 does not report how far it is now"},
 		{"what was not proven is forgotten in such a look", cluster(3, all(5000, 900),
 			seenToDiffer(0, 2, 4, time.Minute)), goes, ""},
 		{"so is what was proven of a member that is not there any more", cluster(3, all(5000, 900), proven(0, 7)),

@@ -953,15 +953,15 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"1 of 3 pods are up to date and settled, those below partition 2 may stay behind"},
 		{"generation",
 			cluster(3, func(w *world) { w.state.Set.Generation = 8 }),
-			"generation 8 of the StatefulSet is not observed yet (3), so updateRevision may be stale"},
+			"the StatefulSet controller has not observed generation 8 yet (only 3), so updateRevision may be stale"},
 		{"voters elsewhere",
 			cluster(3, outsiders(1)),
-			"etcd-2: 4 of 4 voters serve, quorum 3, removing this one leaves 2; voters without a pod in our " +
-				"ordinals, which may go at any time, are not counted on: 1"},
+			"etcd-2: 4 of 4 voters serve, quorum 3, removing this one leaves 2; voters without a pod among the " +
+				"StatefulSet's ordinals, which may go at any time, are not counted on: 1"},
 		{"a mapping of pods to members that has failed",
 			cluster(3, unmatched(0, 1, 2)),
-			"etcd-2: 3 of 3 voters serve, quorum 2, removing this one leaves 0; the mapping has failed: pods of ours " +
-				"that match no member: 3, so no member elsewhere is counted on"},
+			"etcd-2: 3 of 3 voters serve, quorum 2, removing this one leaves 0; pods that could not be matched to a " +
+				"member: 3, so no member elsewhere is counted on"},
 		{"no container of the name",
 			cluster(3, func(w *world) { w.pod(1).NoEtcdContainer = true }),
 			"pod etcd-1 has no container of the name that etcd's is expected to have, so its kubelet tells nothing " +
@@ -976,43 +976,38 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"waiting for etcd-4: its member is Unknown (it answered a read of raft term 6, and another one of a " +
 				"later term)"},
 		{"no way in order",
-			cluster(3, ordered(), alive(0), dead(1, 2)), "etcd-1: it would not be recreated before the pod of " +
-				"ordinal 0 is Ready, which runs and is left alone: " +
+			cluster(3, ordered(), alive(0), dead(1, 2)), "etcd-1: it would not be recreated until the pod of ordinal " +
+				"0 is Ready, which runs and is left alone: " +
 				"recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset " +
 				"--cascade=orphan, which leaves its pods, then apply it again)"},
 		{"no way in order for a process that runs either", cluster(3, ordered(), sick(1), alive(2)),
-			"etcd-2: it would not be recreated before the pod of ordinal 1 is Ready, which runs and is left alone: " +
+			"etcd-2: it would not be recreated until the pod of ordinal 1 is Ready, which runs and is left alone: " +
 				"recreate the StatefulSet with podManagementPolicy Parallel (kubectl delete statefulset " +
 				"--cascade=orphan, which leaves its pods, then apply it again)"},
 		{"failing for want of quorum, the next one kept in order",
 			cluster(3, ordered(), updated(0), alive(0), dead(1, 2),
 				aged(rollout.UnsettledSeen, patience, 0), aged(rollout.NotRunningSeen, patience, 1, 2)),
 			"updated pod etcd-0 is failing: its member is Down (alive, no linearizable read: timed out); without " +
-				"quorum nothing settles; if the " +
-				"template is right, " +
-				"it is what keeps the next one that is in the way (etcd-1, Recreation: it would not be recreated " +
-				"before the pod of ordinal 0 is Ready, " +
+				"quorum nothing settles; if the template is right, look at what keeps the next pod (etcd-1, " +
+				"Recreation: it would not be recreated until the pod of ordinal 0 is Ready, " +
 				"which runs and is left alone: recreate the StatefulSet with podManagementPolicy Parallel (kubectl " +
 				"delete statefulset " +
-				"--cascade=orphan, which leaves its pods, then apply it again)); else fix the template if that is " +
-				"to blame, and it is " +
-				"replaced first"},
+				"--cascade=orphan, which leaves its pods, then apply it again)); otherwise, if the template is to " +
+				"blame, fix it: this pod is then replaced first"},
 		{"failing for want of quorum, the others kept because they run", hung(),
 			"updated pod etcd-2 is failing: its member is Down (alive, no linearizable read: timed out); without " +
-				"quorum nothing settles; if the " +
-				"template is right, " +
-				"it is what keeps the next one that is in the way (etcd-1, RevisionSuspect: the new revision is " +
+				"quorum nothing settles; if the template is right, look at what keeps the next pod (etcd-1, " +
+				"RevisionSuspect: the new revision is " +
 				"suspect " +
-				"(updated pods failing: 1, settled: 0), and this process runs); else fix the template if that is " +
-				"to blame, and it is " +
-				"replaced first"},
+				"(updated pods failing: 1, settled: 0), and this process runs); otherwise, if the template is to " +
+				"blame, fix it: this pod is then replaced first"},
 		{"rolled back with quorum lost, the broken one kept because it runs",
 			hung().with(updated(0, 1), dead(0), func(w *world) { w.pod(2).Revision = "rev-broken" }),
 			"updated pod etcd-0 is failing: its member is Down (dead, CrashLoopBackOff); without quorum nothing " +
-				"settles; if the template is right, " +
-				"it is what keeps the next one that is in the way (etcd-2, QuorumPatience: quorum is lost and the " +
+				"settles; if the template is right, look at what keeps the next pod (etcd-2, QuorumPatience: quorum " +
+				"is lost and the " +
 				"updated pod of ordinal 0 is dead: " +
-				"the update does not cure it); else fix the template, and it is replaced first"},
+				"the update does not cure it); otherwise, fix the template: this pod is then replaced first"},
 		{"failing because its status is refused",
 			cluster(3, updated(2), noStatus("no status: grant its user the role root", 2),
 				aged(rollout.UnsettledSeen, patience, 2)),
@@ -1021,7 +1016,8 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 				"the updated pod has not settled yet"},
 		{"a local list",
 			cluster(3, localList(1)),
-			"etcd-2: the member list is one member's own, and 1 of its 3 voters return the same voters, quorum 2"},
+			"etcd-2: the member list comes from one member only, and 1 of its 3 voters return the same voters, " +
+				"quorum 2"},
 		{"two voters",
 			cluster(2),
 			"etcd-1: 2 voters need both: removing one leaves 1, quorum 2; add a third member or make it one"},
@@ -1050,8 +1046,8 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 			"waiting for etcd-2: its member serves, catches up: applied 3000 of 10000 log entries, 7000 behind"},
 		{"failing",
 			cluster(3, updated(2), dead(2)),
-			"updated pod etcd-2 is failing: its member is Down (dead, CrashLoopBackOff); fix the template, and it is " +
-				"replaced first"},
+			"updated pod etcd-2 is failing: its member is Down (dead, CrashLoopBackOff); fix the template: this pod " +
+				"is then replaced first"},
 		{"unknown",
 			cluster(3, updated(2), unknown(2)),
 			"waiting for etcd-2: its member is Unknown (no linearizable read: timed out)"},
@@ -1142,7 +1138,7 @@ func TestVerdictsCarryTheirNumbers(t *testing.T) {
 			"no member answers with a member list, so the voters are unknown; etcd refuses the member list"},
 		{cluster(3, gate("a", true, false), gate("b", true, true), sick(2)), "etcd-2", rollout.GuardHostGates,
 			"gates of the host that apply: 1 of 2; all pass"},
-		{cluster(3), "etcd-0", rollout.GuardLeaderLast, "leads, and goes after the followers (left: 2)"},
+		{cluster(3), "etcd-0", rollout.GuardLeaderLast, "leads, so it goes after the followers (left: 2)"},
 		{cluster(3, partition(2)), "etcd-1", rollout.GuardPartition, "ordinal 1, partition 2"},
 		{cluster(3, ghosts(1)), "etcd-2", rollout.GuardVotersUnknown, "voters in the member list: 4"},
 	} {

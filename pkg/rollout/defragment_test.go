@@ -396,10 +396,10 @@ func TestWhatKeepsNoSpaceFromBeingCuredNamesTheGhosts(t *testing.T) {
 			change change
 			says   string
 		}{
-			{"with the lock", func(*world) {}, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); if they are not to come " +
-				"back, have them removed with `quorate remove-member`"},
-			{"without the lock", noLock, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); see that every other member " +
-				"serves, and remove each with `etcdctl member remove ID`, because nobody else does it without the " +
+			{"with the lock", func(*world) {}, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); if they are gone for good, " +
+				"remove them with `quorate remove-member`"},
+			{"without the lock", noLock, "; ghosts: etcd-3 (ID 4), etcd-4 (ID 5); make sure that every other member " +
+				"serves, and remove each with `etcdctl member remove ID`, because Quorate removes none without the " +
 				"lock"},
 		} {
 			d := of(tidy(full, noSpace(1), left(2), tc.change).decide())

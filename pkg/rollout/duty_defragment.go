@@ -65,8 +65,8 @@ func defragment(on *Assessment) Decision {
 	case why == unasked && (a.state.NoLock || !a.policy.DefragmentWhen.On()):
 		return a.notAsked()
 	case why == requested && !a.state.Etcd.Known:
-		return saying(Wait{}, GuardVotersUnknown, "nobody knows whom to defragment: no member answers with a "+
-			"member list")
+		return saying(Wait{}, GuardVotersUnknown, "no member answers with a member list, so it is not known which "+
+			"members there are")
 	}
 	candidates := a.fragmented()
 	switch {
@@ -74,9 +74,10 @@ func defragment(on *Assessment) Decision {
 		return a.tellsGone(a.disarm())
 	case why == requested && len(candidates) == 0 && a.unsized() != nil:
 		r := a.unsized()
-		return saying(Wait{}, GuardAllServing, "how large the database of "+r.Name+" is, is not known: "+r.Describe())
+		return saying(Wait{}, GuardAllServing, "the size of "+r.Name+"'s database is not known: "+r.Describe())
 	case why == requested && len(candidates) == 0:
-		return saying(Complete{}, "", "no database has enough in it that a defragmentation frees: "+a.sizes())
+		return saying(Complete{}, "", "no database has enough free space in it to be worth a "+
+			"defragmentation: "+a.sizes())
 	case len(candidates) == 0:
 		return a.notAsked()
 	case why == unasked && !a.state.InWindow:
@@ -103,7 +104,7 @@ func (a defragmenting) notAsked() Decision {
 	case a.state.NoLock && a.state.bound(r):
 		return saying(Wait{}, "", "no member is defragmented"+withoutLock)
 	}
-	return saying(Idle{}, "", "a defragmentation is asked for, but not of this cluster, which is "+
+	return saying(Idle{}, "", "a defragmentation was requested, but of another cluster than this one, "+
 		strconv.FormatUint(a.state.Etcd.ClusterID, 16))
 }
 
@@ -196,8 +197,8 @@ func (a defragmenting) disarm() Decision {
 		switch d := a.Database(r); {
 		case r.Member == nil && r.Pod == nil, d == nil && ofGone:
 		case d == nil:
-			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and how large the database of "+r.Name+
-				" is, is not known: "+r.Describe())
+			return saying(Wait{}, GuardAllServing, "etcd takes no writes, and the size of "+r.Name+"'s database "+
+				"is not known: "+r.Describe())
 		case d.reaches(fullAt):
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and a defragmentation does not "+
 				"help: "+r.Name+" has "+d.String()+" (the quota is "+d.Quota.From+")")
@@ -206,7 +207,8 @@ func (a defragmenting) disarm() Decision {
 	for _, m := range a.External {
 		if st := m.Probe.Status; !ofGone && (st == nil || slices.Contains(ids, m.ID)) {
 			return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and "+m.label()+
-				", which has no pod of ours, may be why: it is not known how large its database is"+a.ghostsGo())
+				", which has no pod of this StatefulSet, may be the cause: the size of its database is "+
+				"not known"+a.ghostsGo())
 		}
 	}
 	switch {
@@ -216,14 +218,14 @@ func (a defragmenting) disarm() Decision {
 	case len(ids) == 0:
 		return saying(Hold{}, GuardNoSpace, "etcd takes no writes, and does not say whose alarm that is")
 	case a.state.Disarmed[ids[0]] >= mostDisarmed:
-		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and is there again, "+
+		return saying(Hold{}, GuardNoSpace, "etcd takes no writes: the alarm was disarmed, and was raised again "+
 			"although no database looks full: "+a.sizes())
 	case a.state.NotDisarmed[ids[0]].Lasting:
 		return saying(Hold{}, GuardNoSpace, "no database is full any more, but the alarm NOSPACE cannot be "+
 			"disarmed: "+a.state.NotDisarmed[ids[0]].Words)
 	case a.state.NotDisarmed[ids[0]].Resting:
-		return saying(Wait{}, GuardNoSpace, "no database is full any more, and it is tried again to disarm the alarm "+
-			"NOSPACE; the last time: "+a.state.NotDisarmed[ids[0]].Words)
+		return saying(Wait{}, GuardNoSpace, "no database is full any more, and Quorate will try again to disarm the "+
+			"alarm NOSPACE; the last attempt: "+a.state.NotDisarmed[ids[0]].Words)
 	case !a.state.Etcd.Linearizable || a.Serving < a.Quorum:
 		return saying(Wait{}, GuardAllServing, "etcd takes no writes, and no quorum answers")
 	}
@@ -240,10 +242,11 @@ func (a defragmenting) disarm() Decision {
 	d := Decision{Action: action, Rule: RuleDefragment}
 	d.reason = func() string {
 		if a.state.member(ref.ID) == nil {
-			return ref.Name + " is not on etcd's member list any more, so the alarm NOSPACE that it has left behind " +
-				"ends; no database is known to be full: " + a.sizes()
+			return ref.Name + " is no longer on etcd's member list, so the alarm NOSPACE that it left behind is " +
+				"disarmed; no database is known to be full: " + a.sizes()
 		}
-		return "no database is full any more, so the alarm NOSPACE of " + a.whose(ids[:1]) + " ends: " + a.sizes()
+		return "no database is full any more, so the alarm NOSPACE of " + a.whose(ids[:1]) + " is disarmed: " +
+			a.sizes()
 	}
 	return d
 }
@@ -252,7 +255,7 @@ func (a defragmenting) disarm() Decision {
 func (a defragmenting) tellsGone(d Decision) Decision {
 	if len(a.gone) > 0 && !d.Acts() {
 		reason := d.reason
-		d.reason = func() string { return reason() + "; the alarm has been raised by " + a.whose(a.gone) }
+		d.reason = func() string { return reason() + "; the alarm was raised by " + a.whose(a.gone) }
 	}
 	return d
 }

@@ -31,8 +31,8 @@ func removeGhosts(a *Assessment) Decision {
 	d.Action = RemoveMember{Member: memberTarget(a, g)}
 	d.reason = func() string {
 		voters, quorum := a.AfterRemoval(g)
-		return c.Pod + " is a ghost, and its removal was asked for: " + strconv.Itoa(a.survivors) + " of " +
-			strconv.Itoa(voters) + " voters serve then, quorum " + strconv.Itoa(quorum)
+		return c.Pod + " is a ghost, and its removal was requested: without it, " + strconv.Itoa(a.survivors) + " of " +
+			strconv.Itoa(voters) + " voters serve, quorum " + strconv.Itoa(quorum)
 	}
 	return d
 }

@@ -109,20 +109,20 @@ func (a rolling) unsettled(guards []*Row) (*Replica, *Row) {
 func (a rolling) failed(r *Replica, row *Row, down []Candidate) Decision {
 	d := Decision{Action: row.keeps(nil), Rule: RuleUpdatedSettle, Guard: row.Name, Candidates: down, about: r}
 	d.reason = func() string {
-		what := "fix the template if that is to blame, and it is replaced first"
+		what := "if the template is to blame, fix it: this pod is then replaced first"
 		o := a.obstacleOf(r)
 		switch {
 		case o == nil:
 		case o.template:
-			what = "fix the template, and it is replaced first"
+			what = "fix the template: this pod is then replaced first"
 		case a.Serving > 0:
 			what = "" // What to do about it says more.
 		}
 		if a.Serving == 0 && len(down) > 0 {
 			// However right the template is.
 			next := down[0].failed()
-			what = fmt.Sprintf("without quorum nothing settles; if the template is right, it is what keeps "+
-				"the next one that is in the way (%s, %s: %s); else %s", down[0].Pod, next.Guard, next.Detail(), what)
+			what = fmt.Sprintf("without quorum nothing settles; if the template is right, look at what "+
+				"keeps the next pod (%s, %s: %s); otherwise, %s", down[0].Pod, next.Guard, next.Detail(), what)
 		}
 		if r.unpromoted() {
 			what = fmt.Sprintf("see why its host does not promote it, or promote it with `etcdctl member promote %x`",

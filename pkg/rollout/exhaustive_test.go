@@ -63,7 +63,7 @@ type environment struct {
 	left bool
 	// ordered: podManagementPolicy is OrderedReady.
 	ordered bool
-	// local: the member list is one member's own, and so many voters have the same.
+	// local: the member list comes from one member only, and so many voters have the same.
 	local    bool
 	agreeing int
 	// noList: nobody answers with a member list.

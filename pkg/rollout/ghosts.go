@@ -50,10 +50,10 @@ func (a *Assessment) ghostsGo() string {
 	case len(names) == 0:
 		return ""
 	case a.state.NoLock:
-		return "; ghosts: " + strings.Join(names, ", ") + "; see that every other member serves, and remove each " +
-			"with `etcdctl member remove ID`, because nobody else does it without the lock"
+		return "; ghosts: " + strings.Join(names, ", ") + "; make sure that every other member serves, and remove " +
+			"each with `etcdctl member remove ID`, because Quorate removes none without the lock"
 	}
-	return "; ghosts: " + strings.Join(names, ", ") + "; if they are not to come back, have them removed with " +
+	return "; ghosts: " + strings.Join(names, ", ") + "; if they are gone for good, remove them with " +
 		"`quorate remove-member`"
 }
 

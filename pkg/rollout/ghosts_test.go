@@ -307,7 +307,7 @@ func TestNothingIsSaidOfGhostsWithoutARequest(t *testing.T) {
 func TestAGhostIsNotRemovedWithoutTheLockAndThatIsTold(t *testing.T) {
 	d := cluster(3, allUpdated(), left(1), asked(3), noLock).decide()
 	if d.Duty != rollout.DutyGhosts || say(d) != "wait" || !strings.Contains(d.Reason(), "without the lock") ||
-		!strings.Contains(d.Reason(), "etcd-3 (ID 4); see that every other member serves, and remove each with "+
+		!strings.Contains(d.Reason(), "etcd-3 (ID 4); make sure that every other member serves, and remove each with "+
 			"`etcdctl member remove ID`") {
 		t.Errorf("%s: %s: %s", d.Duty, say(d), d.Reason())
 	}

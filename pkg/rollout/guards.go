@@ -40,7 +40,7 @@ type Row struct {
 	Protects string
 	// Looks says what a rollout looks like while the guard does not pass.
 	Looks string
-	// Do says what an operator does about it.
+	// Do says what an operator does about it. NAME stands for the StatefulSet's.
 	Do string
 	// Commands are what an operator types first, to see more or to let the rollout go on. None of them takes a
 	// protection away. NAMESPACE and NAME stand for the StatefulSet's, and POD for the pod that the guard is about.
@@ -164,8 +164,8 @@ func oldSidecars(a *Assessment, _ *Replica) Verdict {
 	case !s.Known:
 		return Verdict{text: "it is not known which sidecars there are"}
 	case len(s.Old) > 0:
-		return Verdict{text: "the sidecar of " + s.Old[0] + " is of a version that does not know such an operation " +
-			"on the record, or may be"}
+		return Verdict{text: "the sidecar of " + s.Old[0] + " is too old, or may be too old, to know such an " +
+			"operation on the record"}
 	}
-	return passed("every sidecar knows what an operation on a member is")
+	return passed("every sidecar knows such operations on the record")
 }

@@ -97,7 +97,7 @@ func checked(guard Guard) func(*Assessment, *Replica) Verdict {
 		if why := unlisted(s.To); why != "" {
 			return Verdict{Pass: true, text: s.describe() + ": not checked: " + why}
 		}
-		return Verdict{Pass: true, text: s.describe() + ": nothing is known against it"}
+		return Verdict{Pass: true, text: s.describe() + ": no problem is known"}
 	}
 }
 
@@ -191,10 +191,10 @@ func beforeLast(a *Assessment, _ *Replica) Verdict {
 	to, _ := newVersion(a)
 	allowance := a.state.Set.Allowance()
 	if a.state.Controls.AllowLast == allowance {
-		return Verdict{Pass: true, text: "the last member of an older version than " + to.InWords() +
+		return Verdict{Pass: true, text: "the last member of a version older than " + to.InWords() +
 			", and somebody has let it go (" + ControlAllowLast + ")"}
 	}
-	return Verdict{text: "when this one has gone, every member runs etcd " + to.InWords() + ", and there is no way " +
+	return Verdict{text: "once this one is gone, every member runs etcd " + to.InWords() + ", and there is no way " +
 		"back; to let it go: " + a.Named("quorate resume -n NAMESPACE NAME") + ", or " + ControlAllowLast + "=" +
 		allowance + " on the Lease"}
 }

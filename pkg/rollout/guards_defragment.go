@@ -58,7 +58,7 @@ func followersFirst(a *Assessment, c *Replica) Verdict {
 		return v
 	}
 	if followers := len(defragmentingOf(a).fragmented()) - 1; followers > 0 {
-		return verdict(false, "leads, and goes after the followers (left: %d)", followers)
+		return verdict(false, "leads, so it goes after the followers (left: %d)", followers)
 	}
 	return passed("leads, and hands over first")
 }
@@ -136,7 +136,7 @@ func answersAtShared(_ *Assessment, c *Replica) bool { return c.Member.Probe.Sha
 func defragmentFails(a *Assessment, c *Replica) Verdict {
 	try := a.state.Tries[c.Member.ID]
 	lasting := try.Lasting || try.Failed >= mostFailures
-	v := verdict(!lasting && !try.Resting, "defragmentations of it that have failed in a row: %d", try.Failed)
+	v := verdict(!lasting && !try.Resting, "defragmentations of this member that have failed in a row: %d", try.Failed)
 	v.lasting = lasting
 	if try.Words != "" {
 		v.text = "; the last one: " + try.Words

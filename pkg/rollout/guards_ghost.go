@@ -14,11 +14,11 @@ func requestBinding(a *Assessment, _ *Replica) Verdict {
 	v := Verdict{lasting: true}
 	switch {
 	case r.Cluster != etcd.ClusterID:
-		v.text = "the request is about another cluster than this one"
+		v.text = "the request is about another cluster"
 	case m == nil:
-		return verdict(false, "the member list does not name it, and is one member's own")
+		return verdict(false, "it is not on the member list, but that list comes from one member only")
 	case m.Name != r.Name:
-		v.text = "the member of this ID has another name than was asked for: " + m.label()
+		v.text = "the member with this ID has another name than the request: " + m.label()
 	default:
 		return passed("the request names this cluster, and this member by its ID and its name")
 	}
@@ -29,14 +29,14 @@ func requestBinding(a *Assessment, _ *Replica) Verdict {
 func noGhost(a *Assessment, _ *Replica) Verdict {
 	m := a.state.member(a.state.Request.Member)
 	if m == nil {
-		return verdict(false, "the member list does not name it")
+		return verdict(false, "it is not on the member list")
 	}
 	if g := a.ghost(m.ID); g != nil {
-		return verdict(a.Lasting(g), "it has been without a pod and has not answered for %d s, of at least %d s",
+		return verdict(a.Lasting(g), "it has had no pod and has not answered for %d s, of at least %d s",
 			int(g.Silent.Seconds()), int(a.policy.GhostAfter.Seconds()))
 	}
 	_, why, lasting := whyNoGhost(a, m)
-	return Verdict{text: "it is no ghost: " + why, lasting: lasting}
+	return Verdict{text: "it is not a ghost: " + why, lasting: lasting}
 }
 
 // podsServe: the membership is changed only while nothing else is the matter.
@@ -71,7 +71,7 @@ func membershipMoves(a *Assessment, _ *Replica) Verdict {
 			return v
 		}
 	}
-	return passed("nobody adds, promotes or scales")
+	return passed("nobody is adding or promoting a member, or scaling")
 }
 
 // ghostQuorum: by a list that a quorum has agreed on, those that serve and stay are a quorum with the
@@ -86,7 +86,7 @@ func ghostQuorum(a *Assessment, _ *Replica) Verdict {
 	}
 	after := voters/2 + 1
 	return verdict(a.survivors >= a.Quorum && a.survivors >= after,
-		"%d of %d voters serve and stay, quorum %d; without it %d are needed of %d",
+		"%d of %d voters serve and stay, quorum %d; without it, %d of %d are needed",
 		a.survivors, a.Voters, a.Quorum, after, voters)
 }
 

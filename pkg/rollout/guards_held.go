@@ -22,8 +22,8 @@ func paused(a *Assessment, _ *Replica) Verdict {
 func staleRevision(a *Assessment, _ *Replica) Verdict {
 	switch set := &a.state.Set; {
 	case set.ObservedGeneration < set.Generation:
-		return verdict(false, "generation %d of the StatefulSet is not observed yet (%d), so updateRevision may be "+
-			"stale",
+		return verdict(false, "the StatefulSet controller has not observed generation %d yet (only %d), so "+
+			"updateRevision may be stale",
 			int(set.Generation), int(set.ObservedGeneration))
 	case set.UpdateRevision == "":
 		return verdict(false, "the StatefulSet has no updateRevision yet")
@@ -93,7 +93,7 @@ func cutOff(a *Assessment, _ *Replica) Verdict {
 	if silent == 0 || heard > 0 && (a.Serving > 0 || silent < a.Quorum) {
 		return Verdict{Pass: true}
 	}
-	v := verdict(false, "nothing comes from %d other members, nor from their pods or nodes, and %d are heard: this "+
+	v := verdict(false, "nothing is heard from %d other members, their pods or their nodes, and %d are heard: this "+
 		"coordinator may be cut off from a quorum, or their nodes have no power, which no update cures", silent, heard)
 	v.text = a.unanswered()
 	return v

@@ -52,8 +52,8 @@ func noneVotesInSecret(a *Assessment) Verdict {
 		mayRun -= btoi(r.Voter && (r.Going() || r.ContainerDead && r.Evidence != Serving && r.believed))
 	}
 	if mayRun < a.Quorum {
-		return verdict(false, "%d of %d voters serve, quorum %d, but only %d stay and are not dead: one that is "+
-			"called dead may vote",
+		return verdict(false, "%d of %d voters serve, quorum %d, but only %d stay and are not dead: one that "+
+			"looks dead may vote",
 			a.Serving, a.Voters, a.Quorum, mayRun)
 	}
 	return passed("the container is dead, no process votes")

@@ -30,7 +30,7 @@ func votersKnown(a *Assessment, c *Replica) Verdict {
 		return v
 	case !etcd.Linearizable && (c.Evidence != Down || a.Serving > 0 && c.Liveness != Dead):
 		return verdict(etcd.Agreeing-btoi(a.state.Suspect.ID != 0) >= a.Quorum,
-			"the member list is one member's own, and %d of its %d voters return the same voters, quorum %d",
+			"the member list comes from one member only, and %d of its %d voters return the same voters, quorum %d",
 			etcd.Agreeing, a.Voters, a.Quorum)
 	}
 	return passed("voters in the member list: %d", a.Voters)
@@ -44,7 +44,7 @@ func votersKnown(a *Assessment, c *Replica) Verdict {
 func dataSurvives(a *Assessment, c *Replica) Verdict {
 	if claims := c.Pod.ClaimsGoing; len(claims) > 0 {
 		return Verdict{text: "somebody has deleted its volume claim " + strings.Join(claims, ", ") + ", which goes " +
-			"together with the pod: its data would be lost"}
+			"when the pod goes: its data would be lost"}
 	}
 	if !a.state.Set.VolatileData && !c.Pod.VolatileData {
 		return passed("the data volume is persistent")
@@ -89,10 +89,10 @@ func recreation(a *Assessment, c *Replica) Verdict {
 	case blocks == nil:
 		return passed("every lower ordinal is Ready, so a removed pod is recreated at once")
 	case stuck(blocks) && c.Liveness != NotDown:
-		return remedy("it would not be recreated before the pod of ordinal %d is Ready, which runs and is left alone",
+		return remedy("it would not be recreated until the pod of ordinal %d is Ready, which runs and is left alone",
 			blocks.Ordinal)
 	}
-	v := verdict(false, "it would not be recreated before the pod of ordinal %d is Ready", blocks.Ordinal)
+	v := verdict(false, "it would not be recreated until the pod of ordinal %d is Ready", blocks.Ordinal)
 	v.lasting = stuck(blocks)
 	return v
 }

@@ -34,7 +34,7 @@ func somePodsUnlisted(a *Assessment, _ *Replica) bool { return unseen(a) > 0 }
 func podsListed(a *Assessment, _ *Replica) Verdict {
 	n := unseen(a)
 	if n == 0 {
-		return passed("no pod of ours that was Ready once is missing on the member list")
+		return passed("every pod that was Ready once is on the member list")
 	}
 	var names []string
 	for i := range a.Replicas {
@@ -42,7 +42,7 @@ func podsListed(a *Assessment, _ *Replica) Verdict {
 			names = append(names, r.Name)
 		}
 	}
-	v := verdict(false, "pods that were Ready once, may run etcd, and are no member by etcd's list: %d (", n)
+	v := verdict(false, "pods that were Ready once, may run etcd, and are not on etcd's member list: %d (", n)
 	v.text = strings.Join(names, ", ") + "); they may vote in a cluster of their own"
 	return v
 }
@@ -66,11 +66,11 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 	switch {
 	case left >= a.Quorum || a.untrusted == 0:
 	case a.unmatched > 0:
-		return verdict(false, format+"; the mapping has failed: pods of ours that match no member: %d, "+
-			"so no member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
+		return verdict(false, format+"; pods that could not be matched to a member: %d, so no "+
+			"member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
 	default:
-		return verdict(false, format+"; voters without a pod in our ordinals, which may go at any time, are not "+
-			"counted on: %d",
+		return verdict(false, format+"; voters without a pod among the StatefulSet's ordinals, which may go "+
+			"at any time, are not counted on: %d",
 			a.Serving, a.Voters, a.Quorum, left, a.untrusted)
 	}
 	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
@@ -219,7 +219,7 @@ func leaderLast(a *Assessment, c *Replica) Verdict {
 	case !c.Leader:
 		return passed("does not lead")
 	case c.SidecarSick || !c.Pod.Ready || c.Evidence != Serving:
-		return passed("leads, and is not in health: followers do not come first")
+		return passed("leads, but is not healthy: followers do not go first")
 	}
 	followers := 0
 	for i := range a.Replicas {
@@ -232,7 +232,7 @@ func leaderLast(a *Assessment, c *Replica) Verdict {
 	if followers == 0 {
 		return passed("leads, and no follower is left to go first")
 	}
-	return verdict(false, "leads, and goes after the followers (left: %d)", followers)
+	return verdict(false, "leads, so it goes after the followers (left: %d)", followers)
 }
 
 // evicted is true for a pod that goes through the eviction API.

@@ -34,7 +34,7 @@ func TestALearnerProvesNothingBeforeItIsPromoted(t *testing.T) {
 		{"it is not promoted in time", cluster(3, updated(2), learner(2), aged(rollout.UnsettledSeen, patience, 2)),
 			"hold UpdatedFailing", "etcdctl member promote 3"},
 		{"one that does not answer is not promoted by a command", cluster(3, updated(2), learner(2), alive(2),
-			aged(rollout.UnsettledSeen, patience, 2)), "hold UpdatedFailing", "fix the template"},
+			aged(rollout.UnsettledSeen, patience, 2)), "hold UpdatedFailing", "if the template is to blame, fix it"},
 		{"a scale-out from one to three: the host promotes one after the other",
 			cluster(3, updated(1, 2), learner(1, 2)),
 			"wait UpdatedPending", waits},

@@ -48,7 +48,7 @@ func (p *Policy) holdsFor(c Condition) time.Duration {
 	return p.LeavingPatience
 }
 
-// Leavers says in words what takes members by others' hand: one entry for each. A node that is
+// Leavers says in words which members others take, and why: one entry for each. A node that is
 // cordoned is told for as long as it is. What is merely missing is told with its replica.
 func (a *Assessment) Leavers() []string {
 	return a.leavers(func(r *Replica) bool {
@@ -72,11 +72,11 @@ func (a *Assessment) leavers(tell func(*Replica) bool) []string {
 func (a *Assessment) leaver(r *Replica) string {
 	switch p := r.Pod; {
 	case p == nil:
-		return r.Name + " is missing, and not by a removal that is known here" + seenFor(a, r.Name, AwaySeen)
+		return r.Name + " is missing, and no removal by Quorate is known" + seenFor(a, r.Name, AwaySeen)
 	case r.taking != "":
 		return r.Name + " is about to go: " + r.taking
 	case p.Terminating:
-		return r.Name + " is terminating, and not by a removal that is known here" + seenFor(a, r.Name, AwaySeen)
+		return r.Name + " is terminating, and no removal by Quorate is known" + seenFor(a, r.Name, AwaySeen)
 	case !p.Cordoned:
 		return r.Name + " may be about to go: node " + p.Node + " cannot be read" + seenFor(a, p.UID, CordonedSeen)
 	default:
@@ -90,7 +90,7 @@ func seenFor(a *Assessment, uid string, c Condition) string {
 	if a.lately(uid, c) {
 		return text + " of " + strconv.Itoa(int(a.policy.holdsFor(c).Seconds())) + " s"
 	}
-	return text + ", which is too long to wait for; it goes last"
+	return text + ", too long to wait for, so it goes last"
 }
 
 // CordonInWords says that the pod's node is cordoned, or which drainer has marked it.
@@ -113,9 +113,9 @@ func someLeave(a *Assessment, _ *Replica) bool { return a.taken > 0 }
 func othersLeaving(a *Assessment, _ *Replica) Verdict {
 	n := a.taken
 	if n == 0 {
-		return passed("nobody else takes a member")
+		return passed("nobody else is taking a member")
 	}
-	v := verdict(false, "members that others take: %d (", n)
+	v := verdict(false, "members that others are taking: %d (", n)
 	v.text = strings.Join(a.leavers(func(*Replica) bool { return true }), "; ") + ")" + a.notCreated()
 	return v
 }

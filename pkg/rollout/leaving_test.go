@@ -344,14 +344,15 @@ func TestWhoLeavesIsNotCountedOn(t *testing.T) {
 			away(7*time.Second, 3), cordoned(35*time.Second, 4), cordoned(leavingPatience, 5), drained(5), replicas(6),
 			overridden, unreadNodes(time.Minute, 0)),
 			"etcd-0", rollout.GuardOthersLeaving,
-			"members that others take: 6 (etcd-0 may be about to go: node node-0 cannot be read, seen for 60 s of " +
+			"members that others are taking: 6 (etcd-0 may be about to go: node node-0 cannot be read, seen for 60 s " +
+				"of " +
 				"600 s; etcd-1 is about to go: DisruptionTarget EvictionByEvictionAPI; etcd-2 is " +
-				"terminating, and not by a removal that is known here, seen for 0 s of 600 s; etcd-3 is missing, and " +
-				"not by a removal that is known here, seen for 7 s of 600 s; etcd-4 may be about to go: node node-4 " +
+				"terminating, and no removal by Quorate is known, seen for 0 s of 600 s; etcd-3 is missing, and no " +
+				"removal by Quorate is known, seen for 7 s of 600 s; etcd-4 may be about to go: node node-4 " +
 				"is cordoned, seen for 35 s of 600 s; " +
 				"etcd-5 may be about to go: node " +
 				"node-5 has the taint drain:NoSchedule (it is drained), seen " +
-				"for 600 s, which is too long to wait for; it goes last; etcd-6 is being " +
+				"for 600 s, too long to wait for, so it goes last; etcd-6 is being " +
 				"scaled away)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -26,21 +26,21 @@ type obstacle struct {
 var obstacles = []obstacle{
 	{
 		looks: "the StatefulSet controller says why it cannot create the pod",
-		do: "The API server refuses the new pod, in the words of the reason. Make room in the quota, mend the " +
-			"webhook, or create what is missing. The StatefulSet controller tries again by itself: `kubectl " +
-			"describe statefulset -n NAMESPACE NAME` shows when.",
+		do: "The API server refuses the new pod, and the reason quotes it. Make room in the quota, fix the webhook, " +
+			"or create what is missing. The StatefulSet controller tries again by itself: `kubectl describe " +
+			"statefulset -n NAMESPACE NAME` shows when.",
 		is: func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
 	},
 	{
 		looks: "the pod terminates, and its grace period is not over",
-		do: "Nothing, if it may take that long. `kubectl logs -n NAMESPACE POD --all-containers` shows what it still " +
-			"does. To give it 30 seconds from now on: `kubectl delete pod -n NAMESPACE POD --grace-period=30`. Never " +
-			"use 0 or --force: its processes may run on.",
+		do: "Nothing, if it may take that long. `kubectl logs -n NAMESPACE POD --all-containers` shows what it is " +
+			"still doing. To give it 30 seconds from now on: `kubectl delete pod -n NAMESPACE POD " +
+			"--grace-period=30`. Never use 0 or --force, because its processes may keep running.",
 		is: func(_ *Assessment, r *Replica) bool { return r.graceLeft() > 0 },
 	},
 	{
 		looks: "the pod terminates, its grace period is over, and it has finalizers",
-		do: "Whoever has set the finalizers has to remove them: look at that controller. `kubectl get pod -n " +
+		do: "Whatever has set the finalizers has to remove them: look at that controller. `kubectl get pod -n " +
 			"NAMESPACE POD -o yaml` shows them.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && len(r.Pod.Finalizers) > 0
@@ -48,35 +48,36 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "the pod terminates, and its grace period is over",
-		do: "Its kubelet has not said that it has ended. See whether the node is lost: `kubectl get node NODE`. If " +
-			"the node is off for certain, `kubectl taint node NODE " +
-			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` lets the pod go. While the node may still " +
-			"run, do not delete the pod with --force.",
+		do: "Its kubelet has not reported that it has ended. See whether the node is lost: `kubectl get node NODE`. " +
+			"If the node is certainly off, `kubectl taint node NODE " +
+			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` lets the pod go. While the node may still be " +
+			"running, do not delete the pod with --force.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && r.Pod.Node != ""
 		},
 	},
 	{
 		looks: "the pod has finished as a whole (Succeeded, Evicted, Failed)",
-		do: "Nothing: the StatefulSet controller deletes the pod and creates it anew. If that does not happen, " +
-			"look at kube-controller-manager.",
+		do: "Nothing: the StatefulSet controller deletes the pod and creates it again. If that does not happen, look " +
+			"at kube-controller-manager.",
 		is: func(_ *Assessment, r *Replica) bool { return r.Pod != nil && !r.Going() && r.Pod.Finished },
 	},
 	{
-		looks: "no node takes the pod (Unschedulable)",
-		do: "No node takes the pod, and the reason has the scheduler's words. Make room, uncordon a node or add " +
+		looks: "no node accepts the pod (Unschedulable)",
+		do: "No node accepts the pod, and the reason quotes the scheduler. Make room, uncordon a node or add " +
 			"one, or bring back the node that its volume is bound to (`kubectl describe pod -n NAMESPACE POD`, " +
-			"`kubectl get nodes`). Only if the new template asks for more than the old one did, or for another node, " +
-			"is it to blame.",
+			"`kubectl get nodes`). The new template is to blame only if it asks for more than the old one did, " +
+			"or for another node.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.unscheduled()
 		},
 	},
 	{
 		looks: "an image cannot be pulled (ImagePullBackOff, ErrImagePull, InvalidImageName)",
-		do: "See whether the image exists, and whether the node may pull it: `kubectl describe pod -n NAMESPACE " +
-			"POD`. If its name is wrong, fix the template, or roll it back (`kubectl rollout undo -n NAMESPACE " +
-			"statefulset/NAME`): the pod is replaced first. A registry that is down is asked again by itself.",
+		do: "Check that the image exists, and that the node may pull it: `kubectl describe pod -n NAMESPACE POD`. If " +
+			"its name is wrong, fix the template, or roll it back (`kubectl rollout undo -n NAMESPACE " +
+			"statefulset/NAME`): the pod is replaced first. If the registry is down, the kubelet tries again by " +
+			"itself.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.Contains(c.Reason, "Image") || c.Reason == "RegistryUnavailable"
@@ -84,9 +85,9 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "a container cannot be created (CreateContainerConfigError, RunContainerError)",
-		do: "The kubelet cannot make the container CONTAINER, mostly because a Secret, a ConfigMap or a command " +
-			"that the template names does not exist: `kubectl describe pod -n NAMESPACE POD`. Create what is " +
-			"missing, or fix the template: the pod is replaced first.",
+		do: "The kubelet cannot create the container CONTAINER. Usually a Secret, a ConfigMap or a command that the " +
+			"template names does not exist: `kubectl describe pod -n NAMESPACE POD`. Create what is missing, or fix " +
+			"the template: the pod is replaced first.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.HasPrefix(c.Reason, "CreateContainer") || c.Reason == "RunContainerError"
@@ -94,8 +95,8 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "a container is killed because it has too little memory (OOMKilled)",
-		do: "The container CONTAINER needs more memory than the template lets it have. Fix the template's memory " +
-			"limit: the pod is replaced first.",
+		do: "The container CONTAINER needs more memory than the template allows. Raise the template's memory limit: " +
+			"the pod is replaced first.",
 		template: true,
 		is: stopped(func(c Container) bool {
 			return strings.Contains(c.Reason+" "+c.Why, "OOMKilled")
@@ -103,23 +104,23 @@ var obstacles = []obstacle{
 	},
 	{
 		looks: "etcd does not run, and etcd's list has no member for the pod",
-		do: "etcd's list has no such member, so this one cannot join. See in the log of the host's sidecar why it " +
-			"does not add it, and in etcd's own why it ends: `kubectl logs -n NAMESPACE POD -c CONTAINER " +
-			"--previous`. Only if etcd ends for another reason, look at the template.",
+		do: "etcd's member list has no such member, so this one cannot join. See in the log of the host's sidecar " +
+			"why it does not add the member, and in etcd's own log why etcd exits: `kubectl logs -n NAMESPACE POD -c " +
+			"CONTAINER --previous`. Look at the template only if etcd exits for another reason.",
 		is: func(_ *Assessment, r *Replica) bool { return r.ContainerDead && r.Unlisted && !r.Going() },
 	},
 	{
-		looks: "a container ends again and again (CrashLoopBackOff)",
-		do: "See why it ends: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. Fix the template, or roll it " +
+		looks: "a container exits again and again (CrashLoopBackOff)",
+		do: "See why it exits: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. Fix the template, or roll it " +
 			"back (`kubectl rollout undo -n NAMESPACE statefulset/NAME`): the pod is replaced first.",
 		template: true,
 		is:       stopped(func(Container) bool { return true }),
 	},
 	{
 		looks: "the node is still setting the pod up (ContainerCreating, PodInitializing)",
-		do: "Its node is still setting the pod up, and `kubectl describe pod -n NAMESPACE POD` shows what it waits " +
-			"for: a volume that another node has not let go (Multi-Attach), a network, a Secret, or an init " +
-			"container. Mend that; a new template would wait for the same.",
+		do: "The node is still setting the pod up. `kubectl describe pod -n NAMESPACE POD` shows what it waits for: " +
+			"a volume that another node has not released (Multi-Attach), a network, a Secret, or an init container. " +
+			"Fix that; a new template would wait for the same thing.",
 		late: true,
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Liveness == Starting && !r.Going() && r.Pod.Etcd.State != ContainerTerminated
@@ -131,47 +132,49 @@ var obstacles = []obstacle{
 		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByCertificate },
 	},
 	{
-		looks: "etcd's authentication is on, and etcd does not know who asks",
+		looks: "etcd's authentication is on, and etcd does not know who is asking",
 		do:    doLogin,
 		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByLogin },
 	},
 	{
-		looks: "the member catches up with the others, and its container has ended meanwhile",
-		do: "See why its last process ended: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. If it was " +
-			"killed for want of memory (OOMKilled), it needs a larger limit while it loads its data. Otherwise " +
-			"nothing: the member catches up.",
+		looks: "the member is catching up with the others, and its container has exited meanwhile",
+		do: "See why its last process ended: `kubectl logs -n NAMESPACE POD -c CONTAINER --previous`. If it ran out " +
+			"of memory (OOMKilled), it needs a higher limit while it loads its data. Otherwise nothing: the member " +
+			"is catching up.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && r.Pod.Etcd.Restarts > 0 },
 	},
 	{
-		looks: "the member catches up with the others, from their log or by a snapshot",
-		do: "Nothing: the member catches up, and the rollout goes on when it has. Do not restart it or delete its " +
-			"pod, or it begins anew. While it receives a snapshot, no entry counts as applied. If the number does " +
-			"not change for longer than its database takes over the network, look at its disk and network: " +
+		looks: "the member is catching up with the others, from their log or by a snapshot",
+		do: "Nothing: the member is catching up, and the rollout goes on when it has. Do not restart it or delete " +
+			"its pod, or it starts over. While it receives a snapshot, no entry counts as applied. If the number " +
+			"does not change for longer than its database takes over the network, look at its disk and network: " +
 			"`kubectl logs -n NAMESPACE POD -c CONTAINER`.",
 		is: func(_ *Assessment, r *Replica) bool { return r.catchesUp && !r.SidecarSick },
 	},
 	{
-		looks: "the member serves, and does not tell how far it is behind",
-		do: "Its member serves, and only does not tell how far it is behind. The reason says what keeps it from " +
-			"that: mostly etcd's user may not ask for the status.",
+		looks: "the member serves, but does not report how far it is behind",
+		do: "Its member serves, but does not report how far it is behind. The reason says why: usually etcd's user " +
+			"may not ask for the status.",
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Voter && r.Evidence == Serving && !r.Going() && r.Member.Probe.Status == nil
 		},
 	},
 	{
 		looks: "the member is a learner that answers",
-		do:    "The learner waits for its host to promote it: see the host's log, or use `etcdctl member promote`.",
-		late:  true,
-		is:    func(_ *Assessment, r *Replica) bool { return r.unpromoted() },
+		do: "The learner is waiting for its host to promote it: see the host's log, or run `etcdctl member " +
+			"promote`.",
+		late: true,
+		is:   func(_ *Assessment, r *Replica) bool { return r.unpromoted() },
 	},
 }
 
 // What to do about what keeps answers back. The whole cluster may have that as well.
 const (
-	doCertificate = "Renew the certificate that the error is about, or give Quorate the authority that has signed " +
-		"it. etcd reads a renewed one by itself, as soon as it is in the pod. No update is needed for that."
-	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, " +
-		"with what it dials etcd with). The members may serve all the same: nobody can tell before that."
+	doCertificate = "Renew the certificate that the error is about, or give Quorate the certificate authority that " +
+		"signed it. etcd reads a renewed certificate by itself as soon as it is in the pod. No update is needed for " +
+		"that."
+	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, the " +
+		"client that the host gives to Quorate). The members may be serving all the same: nobody can tell until then."
 )
 
 // stopped asks about the container that does not run: that of etcd, or the sidecar's.
@@ -221,15 +224,17 @@ func (d *Decision) Do() string {
 		return ""
 	case d.about != nil:
 		return d.Assessment.Advice(d.Guard, d.about)
-	case row.asksWhoAnswers:
+	}
+	do := d.Assessment.Named(row.Do)
+	if row.asksWhoAnswers {
 		switch d.Assessment.barred() {
 		case ByCertificate:
-			return doCertificate + " Otherwise: " + d.Assessment.Named(row.Do)
+			return doCertificate + " Otherwise: " + do
 		case ByLogin:
-			return doLogin + " Otherwise: " + d.Assessment.Named(row.Do)
+			return doLogin + " Otherwise: " + do
 		}
 	}
-	return d.Assessment.Named(row.Do)
+	return do
 }
 
 // Named puts the real names into a text, in which NAMESPACE and NAME stand for those of the StatefulSet, and more pairs
@@ -266,9 +271,9 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 }
 
 // withoutQuorum is the advice for an updated pod that fails while quorum is lost.
-const withoutQuorum = "With quorum lost no pod can settle, however right the template is: then the reason names " +
-	"the guard that keeps the next pod (RevisionSuspect for a process that runs), and if the template is the cure, " +
-	"override that one."
+const withoutQuorum = "While quorum is lost no pod can settle, even if the template is right. The reason then names " +
+	"the guard that keeps the next pod (RevisionSuspect for a process that runs). If the template is the cure, " +
+	"override that guard."
 
 // barred is what keeps the first answer back that the member itself would have given, or the member list.
 func (a *Assessment) barred() Barred {

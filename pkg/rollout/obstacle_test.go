@@ -67,7 +67,7 @@ func TestTheAdviceFitsWhatKeepsThePod(t *testing.T) {
 		template bool
 	}{
 		{"an image that does not exist", cluster(3, updated(2), waitingFor("ImagePullBackOff", 2)),
-			"hold UpdatedFailing", "(dead, ImagePullBackOff); fix the template, and it is replaced first",
+			"hold UpdatedFailing", "(dead, ImagePullBackOff); fix the template: this pod is then replaced first",
 			"kubectl describe pod etcd-2", true},
 		{"a Secret that does not exist", cluster(3, updated(2), waitingFor("CreateContainerConfigError", 2),
 			why(`secret "tls" not found`, 2)),
@@ -82,7 +82,7 @@ func TestTheAdviceFitsWhatKeepsThePod(t *testing.T) {
 		{"a crash loop while quorum is lost", cluster(3, updated(2), dead(2), alive(0, 1)),
 			"hold UpdatedFailing", "without quorum nothing settles", "override", true},
 		{"nothing is known of what keeps it", cluster(3, updated(2), alive(2), late),
-			"hold UpdatedFailing", "fix the template if that is to blame", "If the template is to blame", true},
+			"hold UpdatedFailing", "if the template is to blame, fix it", "If the template is to blame", true},
 
 		{"no node takes it", cluster(3, updated(2), unscheduled(2), late),
 			"hold UpdatedFailing", "0/3 nodes are available", "Make room", false},
@@ -103,7 +103,7 @@ func TestTheAdviceFitsWhatKeepsThePod(t *testing.T) {
 			cluster(3, updated(2), receives(2), restarted(2),
 				why("its last process ended with OOMKilled, exit code 137", 2), late),
 			"hold UpdatedFailing", "10000 behind, restarts: 3, its last process ended with OOMKilled",
-			"a larger limit", false},
+			"a higher limit", false},
 		{"its sidecar fails while it catches up", cluster(3, updated(2), behind(7000, 2), sick(2), late),
 			"hold UpdatedFailing", "applied 3000 of 10000", "", true},
 		{"a learner that the host has not promoted", cluster(3, updated(2), learner(2), late),
@@ -116,7 +116,7 @@ func TestTheAdviceFitsWhatKeepsThePod(t *testing.T) {
 			"wait Terminating", "although its grace period of 30s is over", "kubectl get node node-1", false},
 		{"a finalizer keeps it", cluster(3, ends(30*time.Second, time.Hour, 2), each([]int{2}, func(w *world, o int) {
 			w.pod(o).Finalizers = []string{"example.com/keep"}
-		})), "wait Terminating", "finalizers: example.com/keep", "Whoever has set the finalizers", false},
+		})), "wait Terminating", "finalizers: example.com/keep", "Whatever has set the finalizers", false},
 		{"it cannot be created", cluster(3, missing(2), func(w *world) {
 			w.state.Set.NotCreated = "create Pod etcd-2 in StatefulSet etcd failed error: exceeded quota"
 		}), "wait Terminating", "exceeded quota", "Make room in the quota", false},

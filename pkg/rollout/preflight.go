@@ -40,8 +40,8 @@ var Checks = slices.Concat(steps, refusals)
 var steps = []Check{
 	{
 		Guard: GuardUpgradePath, From: "any", To: "more than one minor version above",
-		Why: "etcd supports one minor version at a time: further apart, the new member ends at its start, or it " +
-			"writes what the others do not understand, and they end",
+		Why: "etcd supports one minor version at a time: with a larger step, the new member exits when it starts, or " +
+			"it writes what the others do not understand, and they exit",
 		Source: "https://etcd.io/docs/v3.6/upgrades/upgrading-etcd/",
 		Do:     "upgrade to the minor version in between first",
 		applies: func(s *Step) bool {
@@ -63,7 +63,7 @@ var steps = []Check{
 		Why: "members that were removed long ago may come back as voters that are not there, and quorum is lost: " +
 			"3.6 believes a member list that 3.5 did not keep well, and 3.5.26 mends it",
 		Source:  "etcd-io/etcd#20967, https://etcd.io/blog/2025/zombie_members_upgrade/",
-		Do:      "bring every member to 3.5.26 or later first, and see that all are healthy",
+		Do:      "bring every member to 3.5.26 or later first, and check that all are healthy",
 		applies: between(Version{3, 5, 0}, Version{3, 5, 26}, 6),
 	},
 	{
@@ -148,7 +148,7 @@ func newStep(a *Assessment) *Step {
 	var known bool
 	if s.To, known = versionIn(set.Etcd.Image, a.state.Controls.EtcdVersions); !known {
 		s.Unknown = "etcd's version in the new template cannot be read from its image " + set.Etcd.Image + "; to " +
-			"have it checked, say it in " + ControlEtcdVersions + " on the Lease quorate-" + set.Name +
+			"have it checked, name it in " + ControlEtcdVersions + " on the Lease quorate-" + set.Name +
 			" (IMAGE=VERSION)"
 	}
 	for i := range members {
@@ -177,7 +177,7 @@ func newStep(a *Assessment) *Step {
 	case s.Same:
 		s.Unknown = ""
 	case len(s.From) == 0 && known:
-		s.Unknown = "no member tells its version, and no image of their pods says it" + a.state.Etcd.withoutStatus()
+		s.Unknown = "no member reports its version, and no image of their pods shows it" + a.state.Etcd.withoutStatus()
 	}
 	return s
 }

@@ -78,7 +78,7 @@ type Replica struct {
 	// mayLeave: its node could not be read just now, so it may be about to be drained. No other one that serves goes
 	// for a while. Nothing else waits for it, least of all a cure.
 	mayLeave bool
-	// taking says in words what is about to take its pod, by others' hand; empty if nothing does.
+	// taking says in words what else is about to take its pod; empty if nothing does.
 	taking string
 	// yields: it is leaving, and the operator does not say that it is to be counted on all the same.
 	yields bool
@@ -266,7 +266,7 @@ func (r *Replica) Describe() string {
 		text = "its member is Unknown (its kubelet says " + r.Pod.Etcd.inWords() + ", but nothing else comes from " +
 			"its pod or its node, so that may be old news)"
 	case r.Evidence == Unknown && r.Stopped:
-		text = "its member is Unknown (what the record names may still keep it from answering)"
+		text = "its member is Unknown (an operation on the record may still keep it from answering)"
 	case r.Evidence == Unknown && r.Member != nil && r.Member.deniesToVote():
 		text = "its member is Unknown (a voter by etcd's list, and a learner by its own word)"
 	case r.Evidence == Unknown && r.Member != nil && r.Member.Probe.Read == Answered:
@@ -299,7 +299,7 @@ func (r *Replica) Describe() string {
 		text += ", " + r.progress()
 	}
 	if r.Unlisted {
-		text += ", etcd's list has no such member"
+		text += ", it is not on etcd's member list"
 	}
 	if r.Member != nil && r.Member.Probe.Status != nil && r.Member.Probe.Status.NoSpace {
 		text += ", alarm NOSPACE"
@@ -321,7 +321,7 @@ func (r *Replica) Describe() string {
 	case r.Evidence != Serving:
 	case r.Unannounced:
 		text += ", the updated pod has been Ready for less than " + noticedAfter.String() +
-			", and its sidecar has not said yet that it is there"
+			", and its sidecar has not reported in etcd yet"
 	case !r.Pod.Ready && !r.SidecarSick:
 		text += ", the updated pod is not Ready"
 	default:

@@ -30,7 +30,7 @@ type Request struct {
 func (r *Request) label() string { return Label(r.Name, r.Member) }
 
 // withoutLock is what is told of what an operator asks for while the lock cannot be had.
-const withoutLock = " without the lock in etcd, which cannot be had now: nobody sees which sidecars there are"
+const withoutLock = " while nobody can have the lock in etcd: without it, nobody knows which sidecars there are"
 
 // bound is true for a request that is about this cluster, as far as anybody knows which one it is.
 func (s *State) bound(r *Request) bool { return !s.Etcd.Known || r.Cluster == s.Etcd.ClusterID }

@@ -43,7 +43,7 @@ func TestForHowLongAPodIsWaitedForThatOnlyHasToStayReady(t *testing.T) {
 
 func TestAPodThatIsWaitedForIsDescribedByWhatItLacks(t *testing.T) {
 	const lacks = "waiting for etcd-2: its member serves, the updated pod has been Ready for less than 2s, and its " +
-		"sidecar has not said yet that it is there"
+		"sidecar has not reported in etcd yet"
 	if d := cluster(3, updated(2), unannounced(2)).decide(); d.Reason() != lacks {
 		t.Errorf("%q, want %q", d.Reason(), lacks)
 	}

@@ -189,7 +189,7 @@ type Pod struct {
 	// them, as soon as the pod does. Empty where nobody has read them: a sidecar may not.
 	ClaimsGoing []string
 
-	// Leaving says in words what is about to take the pod, by others' hand: a condition, or a taint
+	// Leaving says in words what else is about to take the pod: a condition, or a taint
 	// of its node. Empty if nothing says so. A cordon is not enough. Evicted is true where that is no more
 	// than the mark of the eviction API, which an eviction that failed leaves behind for a while.
 	Leaving string

@@ -23,9 +23,9 @@ func (s *scene) done(ctx context.Context, since time.Time) []report.Entry {
 	s.t.Helper()
 	text, code := s.quorate(ctx, "history", s.Spec.Name, "-o", "json")
 	require.Zero(s.t, code, "%s", text)
-	var all report.History
+	var all struct{ Items report.History }
 	require.NoError(s.t, json.Unmarshal([]byte(text), &all))
-	return slices.DeleteFunc(all, func(e report.Entry) bool {
+	return slices.DeleteFunc(all.Items, func(e report.Entry) bool {
 		return e.At.Before(since) || !slices.Contains([]string{report.Defragmented, report.Disarmed,
 			report.LeaderMoved},
 			e.What)

@@ -110,7 +110,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			tc.stick()
 			do := wayOut(t, tc.guard, s.Spec.Name)
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
-				do = "See whether the image exists, and whether the node may pull it: 'kubectl describe pod -n " +
+				do = "Check that the image exists, and that the node may pull it: 'kubectl describe pod -n " +
 					harness.Namespace + " " + first + "'."
 			}
 
