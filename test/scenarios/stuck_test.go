@@ -108,7 +108,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 		ok := t.Run(tc.name, func(t *testing.T) {
 			s, op := s.in(t), op.in(t)
 			tc.stick()
-			do := wayOut(t, tc.guard)
+			do := wayOut(t, tc.guard, s.Spec.Name)
 			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
 				do = "Check that the image exists, and that the node may pull it: 'kubectl describe pod " +
 					first + "'."
@@ -152,11 +152,11 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 }
 
 // wayOut is what the reference page says about a guard.
-func wayOut(t *testing.T, guard string) string {
+func wayOut(t *testing.T, guard, statefulSet string) string {
 	t.Helper()
 	row := rollout.RowOf(rollout.Guard(guard))
 	require.NotNil(t, row, "no such guard: %s", guard)
-	return report.Plain(row.Do)
+	return strings.ReplaceAll(report.Plain(row.Do), "NAME", statefulSet)
 }
 
 // operator is a person with a laptop and kubectl's rights.
