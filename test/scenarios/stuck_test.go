@@ -151,7 +151,7 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 	require.Zero(t, code, "%s", printed)
 }
 
-// wayOut is what the reference page says about a guard.
+// wayOut is what the reference page says about a guard, with the StatefulSet's name.
 func wayOut(t *testing.T, guard, statefulSet string) string {
 	t.Helper()
 	row := rollout.RowOf(rollout.Guard(guard))
