@@ -165,7 +165,7 @@ func TestADefragmentation(t *testing.T) {
 			within(t, 30*time.Second, "the answer", func() bool {
 				r, _ := k.published(t)
 				return r.Asked != nil && strings.Contains(fmt.Sprint(r.Reason, r.Others),
-					"no member is defragmented without the lock")
+					"no member is defragmented while nobody can have the lock")
 			})
 			expectAll(t, "done", k.did())
 		}},
