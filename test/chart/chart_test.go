@@ -262,3 +262,24 @@ func short(c *chart.Chart) {
 		}
 	}
 }
+
+// What people type is run with the program of test/helm, and what it renders is kept with the library.
+func TestHelmsProgramAndItsLibraryAreOfOneRelease(t *testing.T) {
+	release := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(strings.TrimPrefix(line, "require ")); len(fields) >= 2 &&
+				fields[0] == "helm.sh/helm/v4" {
+				return fields[1]
+			}
+		}
+		t.Fatalf("%s requires no Helm", file)
+		return ""
+	}
+	if library, program := release("../go.mod"), release("../helm/go.mod"); library != program {
+		t.Errorf("test/go.mod has %s, and test/helm/go.mod has %s", library, program)
+	}
+}
