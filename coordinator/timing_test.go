@@ -1563,7 +1563,8 @@ func TestAWatchThatIsRefusedIsTold(t *testing.T) {
 			!strings.HasPrefix(r.Faults[0], "the pods cannot be watched: ") {
 			t.Errorf("status: %q", r.Faults)
 		}
-		if n := metric(t, registry, "quorate_consecutive_failures", report.AtWatchPods); n < 6 { // Fewer from failure to failure.
+		// Fewer from failure to failure.
+		if n := metric(t, registry, "quorate_consecutive_failures", report.AtWatchPods); n < 6 {
 			t.Errorf("%v failures in a row in a minute", n)
 		}
 		allowed.Store(true)

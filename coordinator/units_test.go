@@ -314,7 +314,8 @@ func TestErrorsOfKubernetesSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{apierrors.NewForbidden(r, "etcd", errors.New("x")), "see deploy/base/role.yaml"},
-		{apierrors.NewForbidden(r, "etcd", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: x")),
+		{apierrors.NewForbidden(r, "etcd",
+			errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: x")),
 			"the Role allows it, and the cluster's admission does not"},
 		{apierrors.NewForbidden(r, "etcd", errors.New(`admission webhook "w" denied the request: x`)),
 			"the Role allows it, and the cluster's admission does not"},

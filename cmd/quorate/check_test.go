@@ -364,7 +364,7 @@ var checkRows = []struct {
 			p.set.Status.UpdateRevision = oldRevision
 		}},
 	{"a member that is down", "Rollout", adoption.Pass, "Remove etcd-main-1", "", "", func(p *place) {
-		p.world.stopped(1, time.Hour, "CrashLoopBackOff")
+		p.stopped(1, time.Hour, "CrashLoopBackOff")
 		p.etcd.Stop(1)
 	}},
 	{"voters elsewhere", "Rollout", adoption.Fail, "held by QuorumFloor", "one etcd cluster in several StatefulSets",
@@ -385,9 +385,9 @@ var checkRows = []struct {
 			}
 		}},
 	{"a control that cannot be read", "Rollout", adoption.Fail, "held by BadControl", "Correct the annotation", "",
-		func(p *place) { p.world.control(rollout.ControlPaused, "yes please") }},
+		func(p *place) { p.control(rollout.ControlPaused, "yes please") }},
 	{"a pause", "Rollout", adoption.Warn, "it is paused; without that, the first step would be Remove etcd-main-2",
-		"quorate resume -n garden etcd-main", "", func(p *place) { p.world.control(rollout.ControlPaused, "true") }},
+		"quorate resume -n garden etcd-main", "", func(p *place) { p.control(rollout.ControlPaused, "true") }},
 	{"a pod that terminates", "Rollout", adoption.Warn, "it would wait: Wait: Terminating", "", "", func(p *place) {
 		p.world.terminating(1, time.Second)
 		p.etcd.Stop(1)
@@ -498,7 +498,7 @@ func TestTheWholeOutputOfACheck(t *testing.T) {
 			p.set.Status.UpdateRevision = oldRevision
 			p.kubernetes = "v1.29.1"
 			p.budgets = []policyv1.PodDisruptionBudget{budgetOf("etcd-main", 1), budgetOf("all", 0)}
-			p.world.control(rollout.ControlPaused, "yes please")
+			p.control(rollout.ControlPaused, "yes please")
 			p.members(func(m []*etcdtest.Member) {
 				for i := range m {
 					m[i].Advertised, m[i].AuthErr = []string{"http://etcd-main:2379"}, rpctypes.ErrGRPCPermissionDenied

@@ -461,10 +461,10 @@ func neverAllows(words string, replicas int) bool {
 	return ok && needs >= replicas && has <= replicas
 }
 
-// healthyPods reads the message of a cause of type DisruptionBudget. Its numbers are the budget's status as the eviction
-// API has just seen it. To read the status itself would take the budget's name, which stands nowhere but in this message
-// unless it is the StatefulSet's, and the permission to read a budget of another name. Where the API server comes to say
-// it otherwise, the refusal is one that may pass. A test asks the real API server.
+// healthyPods reads the message of a cause of type DisruptionBudget. Its numbers are the budget's status as the
+// eviction API has just seen it. To read the status itself would take the budget's name, which stands nowhere but in
+// this message unless it is the StatefulSet's, and the permission to read a budget of another name. Where the API
+// server comes to say it otherwise, the refusal is one that may pass. A test asks the real API server.
 var healthyPods = regexp.MustCompile(`disruption budget (\S+) needs (\d+) healthy pods and has (\d+) currently`)
 
 // needsAndHas finds in the API server's words which budget refuses, and how many healthy pods it needs

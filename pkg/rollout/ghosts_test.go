@@ -339,7 +339,9 @@ func TestTheUpdateOfOldSidecarsIsNotHeldForEverByGhosts(t *testing.T) {
 		t.Errorf("QuorumFloor advises: %s", do)
 	}
 	do := rollout.RowOf(rollout.GuardOldSidecars).Do
-	for _, way := range []string{"quorate override -n NAMESPACE NAME OldSidecars --reason=TEXT", "etcdctl member remove ID"} {
+	for _, way := range []string{
+		"quorate override -n NAMESPACE NAME OldSidecars --reason=TEXT", "etcdctl member remove ID",
+	} {
 		if !strings.Contains(do, way) {
 			t.Errorf("OldSidecars does not advise %s: %s", way, do)
 		}
