@@ -376,10 +376,10 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 			"QuorateRolloutHeld differ":     contradict,
 			"QuorateRolloutHeld lists":      contradict,
 			"QuorateRolloutHeld single":     "Safe? SAFE: the only member serves, and has no spare. ",
-			"QuorateRolloutHeld unknown":    "Safe? UNKNOWN: the members that have been asked do not tell. ",
-			"QuorateRolloutSlow auth":       "Safe? UNKNOWN: the members that have been asked do not tell.",
-			"QuorateVerdictUnknown auth":    "Safe? UNKNOWN: the members that have been asked do not tell. ",
-			"QuorateVerdictUnknown unknown": "Safe? UNKNOWN: the members that have been asked do not tell. ",
+			"QuorateRolloutHeld unknown":    "Safe? UNKNOWN: the members' answers do not show whether there is a quorum. ",
+			"QuorateRolloutSlow auth":       "Safe? UNKNOWN: the members' answers do not show whether there is a quorum.",
+			"QuorateVerdictUnknown auth":    "Safe? UNKNOWN: the members' answers do not show whether there is a quorum. ",
+			"QuorateVerdictUnknown unknown": "Safe? UNKNOWN: the members' answers do not show whether there is a quorum. ",
 			"QuorateNobodyCoordinates left": "Safe? UNKNOWN: nobody asks the members at the moment. ",
 		} {
 			name, set, _ := strings.Cut(of, " ")
