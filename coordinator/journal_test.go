@@ -170,6 +170,7 @@ func TestARolloutIsToldInEveryWay(t *testing.T) {
 			{"quorate_consecutive_failures", nil, 0},
 			{"quorate_coordinator", nil, 0},
 			{"quorate_voters", nil, 0},
+			{"quorate_verdict", nil, 0},
 			{"quorate_stale_removals_refused_total", nil, 0},
 			{"quorate_rollouts_completed_total", nil, 1},
 			{"quorate_rollout_duration_seconds", nil, 1},

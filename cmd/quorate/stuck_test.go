@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/quorate/quorate/internal/report"
@@ -128,7 +129,8 @@ var stuckSituations = []struct {
 	},
 }
 
-// Whoever is woken up has four questions. The status and the page answer them, and in the same words.
+// Whoever is woken up has four questions. The status and the page answer them, and in the same words. The alerts begin
+// with the same word.
 func TestAStuckRolloutIsExplainedInFourAnswers(t *testing.T) {
 	base := emptied(t, filepath.Join("testdata", "stuck"))
 	for _, tc := range stuckSituations {
@@ -157,6 +159,9 @@ func TestAStuckRolloutIsExplainedInFourAnswers(t *testing.T) {
 			}
 			if !tc.silent {
 				shows(t, "the page", pageOf(t, s), tc.safe, tc.waits, tc.do, tc.otherwise)
+				if word := alerted(t, s.Last); !strings.HasPrefix(answers, word+": ") {
+					t.Errorf("an alert begins with %q:\n%s", word, answers)
+				}
 			}
 		})
 	}
@@ -179,6 +184,33 @@ func pageOf(t *testing.T, s report.Status) string {
 	page.Handler(page.Config{Source: said{reporttest.Recorded(s.Last, nil, now)}, Namespace: "garden",
 		StatefulSet: "etcd-main"}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(w.Body.String(), " "))
+}
+
+// alerted is the word that an alert begins with, by the metric of the coordinator that made this report.
+// test/monitoring has the words that the alerts make of the metric.
+func alerted(t *testing.T, r report.Report) string {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	metrics, err := report.NewMetrics(registry, "garden", "etcd-main", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics.Show(r)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "quorate_verdict" && l.GetName() == "safety" && m.GetGauge().GetValue() == 1 {
+					words = append(words, strings.ToUpper(strings.ReplaceAll(l.GetValue(), "_", " ")))
+				}
+			}
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 type said struct{ status report.Status }

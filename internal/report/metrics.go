@@ -20,7 +20,7 @@ type Metrics struct {
 	coordinator, epoch, inProgress prometheus.Gauge
 	unfit, ghosts                  prometheus.Gauge
 	started                        *prometheus.GaugeVec
-	pods, voters                   *prometheus.GaugeVec
+	pods, voters, verdict          *prometheus.GaugeVec
 	state, since, override         *prometheus.GaugeVec
 	failures                       *prometheus.GaugeVec
 	held, removals, moves          *prometheus.CounterVec
@@ -92,6 +92,9 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, versio
 		"state")
 	m.voters = gauges("quorate_voters",
 		"Voters in etcd's member list by kind: all, serving, and the quorum that is needed; coordinator only.", "kind")
+	m.verdict = gauges("quorate_verdict",
+		"1 for the word that begins the status, and 0 for the others: safe, at_risk, quorum_lost or unknown; "+
+			"coordinator only.", "safety")
 	m.state = gauges("quorate_rollout_state",
 		"1 for the current action, with the rule that chose it and the guard that holds it; coordinator only.",
 		"action", "rule", "guard")
@@ -231,6 +234,10 @@ func (m *Metrics) Show(r Report) {
 	m.voters.WithLabelValues("all").Set(float64(r.Voters))
 	m.voters.WithLabelValues("serving").Set(float64(r.Serving))
 	m.voters.WithLabelValues("quorum").Set(float64(r.Quorum))
+	verdict := r.Verdict().Safety
+	for _, safety := range safeties {
+		m.verdict.WithLabelValues(safety.label()).Set(number(safety == verdict))
+	}
 	m.state.WithLabelValues(string(r.Action), string(r.Rule), string(r.Guard)).Set(1)
 	m.since.WithLabelValues(string(r.Action), string(r.Rule), string(r.Guard)).Set(seconds(r.Since))
 	for _, guard := range r.Overrides {
@@ -267,6 +274,7 @@ func (m *Metrics) Idles() {
 	defer m.mu.Unlock()
 	m.coordinator.Set(0)
 	m.voters.Reset()
+	m.verdict.Reset()
 	m.override.Reset()
 }
 
@@ -287,7 +295,7 @@ func (m *Metrics) Rests() {
 }
 
 func (m *Metrics) forget() {
-	for _, v := range []*prometheus.GaugeVec{m.started, m.pods, m.voters, m.state, m.since, m.override} {
+	for _, v := range []*prometheus.GaugeVec{m.started, m.pods, m.voters, m.verdict, m.state, m.since, m.override} {
 		v.Reset()
 	}
 }

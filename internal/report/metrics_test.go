@@ -125,6 +125,53 @@ func TestTheMetricsPageIsWhatIsRegistered(t *testing.T) {
 	}
 }
 
+// verdicts are the words that the metric says, as the status writes them. Every alert begins with one.
+func verdicts(t *testing.T, g prometheus.Gatherer) []string {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "quorate_verdict" && l.GetName() == "safety" && m.GetGauge().GetValue() == 1 {
+					words = append(words, strings.ToUpper(strings.ReplaceAll(l.GetValue(), "_", " ")))
+				}
+			}
+		}
+	}
+	return words
+}
+
+func TestOnlyACoordinatorSaysHowSafeItIs(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		ends func(*report.Metrics)
+		says []string
+	}{
+		{"it coordinates", func(*report.Metrics) {}, []string{"SAFE"}},
+		{"the rollout is over", (*report.Metrics).Idles, nil},
+		{"another one may coordinate", (*report.Metrics).Rests, nil},
+		{"it sees something else", func(m *report.Metrics) { m.Show(report.New(sight(0, silent(2)), report.Report{})) },
+			[]string{"AT RISK"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Show(report.New(sight(0), report.Report{}))
+			tc.ends(m)
+			if says := verdicts(t, registry); !slices.Equal(says, tc.says) {
+				t.Errorf("it says %q, want %q", says, tc.says)
+			}
+		})
+	}
+}
+
 func TestTheMetricsFollowTheConventions(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")

@@ -22,6 +22,12 @@ const (
 	NotKnown Safety = "UNKNOWN"
 )
 
+// safeties are all of them.
+var safeties = []Safety{Safe, AtRisk, QuorumLost, NotKnown}
+
+// label is the word as a label's value. The alerts make the word of it again.
+func (s Safety) label() string { return strings.ReplaceAll(strings.ToLower(string(s)), " ", "_") }
+
 // Verdict answers the first question of somebody who looks: is it safe? It speaks of now, and of etcd alone. What the
 // rollout does or waits for is another question.
 type Verdict struct {

@@ -2,9 +2,12 @@ package report_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/rollout"
@@ -41,6 +44,16 @@ func TestTheFirstLineSaysWhetherTheClusterIsSafe(t *testing.T) {
 			r := report.New(tc.seen, report.Report{})
 			if got := r.Verdict().String(); got != tc.says {
 				t.Errorf("it says %q, want %q", got, tc.says)
+			}
+			registry := prometheus.NewRegistry()
+			m, err := report.NewMetrics(registry, "ns", "etcd", "v1.2.3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Show(r)
+			word, _, _ := strings.Cut(tc.says, ":")
+			if got := verdicts(t, registry); !slices.Equal(got, []string{word}) {
+				t.Errorf("the metric says %q, want %q", got, word)
 			}
 		})
 	}
