@@ -292,15 +292,17 @@ func (e *Env) VolumesDir() string { return node.VolumesDir(e.nodesDir()) }
 // mostVolumes is the most memory that volumes may take. A member's take 0.2 GiB, and only while its cluster is there.
 const mostVolumes = 8 << 30
 
+// ImageVariable is the environment variable that names an archive with Quorate's image, such as a release has. Real nodes
+// then run that one instead of an image that is made from the binary.
+const ImageVariable = "QUORATE_IMAGE"
+
 // nonRoot is the user of Quorate's image, and of the hosts'.
 const nonRoot = 65532
 
 // images are what pods can run, by the images' names.
 func (e *Env) images() map[string]node.Image {
-	images := map[string]node.Image{
-		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
-		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
-	}
+	quorate := node.Image{Program: e.Binaries.Quorate, User: nonRoot, Archive: os.Getenv(ImageVariable)}
+	images := map[string]node.Image{Sidecar: quorate, SidecarNext: quorate}
 	have := func(image, program string, user int) {
 		if program != "" {
 			images[image] = node.Image{Program: program, User: user}
