@@ -38,8 +38,8 @@ func TestAnImageThatIsAnArchiveAlreadyIsTakenAsItIs(t *testing.T) {
 		}
 	}
 
-	err := writeImages(filepath.Join(dir, "more.tar"), program, map[string]node.Image{"quorate:current": {Archive: all}})
-	require.ErrorContains(t, err, "all.tar has 3 images, want one")
+	require.ErrorContains(t, writeImages(filepath.Join(dir, "more.tar"), program,
+		map[string]node.Image{"quorate:current": {Archive: all}}), "all.tar has 3 images, want one")
 }
 
 // writeOne writes an archive of one image with this program.
