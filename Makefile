@@ -94,6 +94,34 @@ image: build ## Build the image IMAGE (quorate) with buildah; it needs no regist
 image-etcdbrctl: build-etcdbrctl ## Build the image IMAGE_ETCDBRCTL (etcdbrctl) with buildah, on the image BASE
 	$(ETCDBRCTL) $(BUILDAH) build --build-arg BASE=$(BASE) -f Dockerfile -t $(IMAGE_ETCDBRCTL) $(CURDIR)/.build/bin
 
+.PHONY: release
+release: ## Make the release VERSION (v0.1.0) of this commit in .build/release, see CONTRIBUTING.md (a minute)
+	@tools/release '$(VERSION)'
+
+.PHONY: test-release
+test-release: ## Make a release twice, compare the bytes, and try what it has (RELEASE_ARCHS=amd64: that alone)
+	cd test && go test -count=1 -timeout 20m ./release
+
+# A version that nobody releases, and the scenario that rolls a cluster from one release to another and back.
+TRIED := v0.0.1-test.1
+RELEASES := go test -count=1 -timeout 20m -v ./scenarios -run '^TestQuorateItselfIsUpgradedAndRolledBack$$'
+
+.PHONY: test-release-nodes
+test-release-nodes: ## Roll a cluster on real nodes to the image of a release, and back (as root on Debian)
+	@tools/release $(TRIED)
+	cd test && QUORATE_IMAGE=$(CURDIR)/.build/release/$(TRIED)/quorate-$(TRIED)-image.tar \
+		QUORATE_NODES=kubelet QUORATE_REQUIRE_NODES=1 $(RELEASES)
+
+# The last release, or as long as there is none, the last commit whose record does not know operations on members.
+PREVIOUS ?= $(or $(shell git describe --tags --abbrev=0 2>/dev/null),fbb5210~1)
+
+.PHONY: test-skew
+test-skew: ## Roll a cluster from an older Quorate to this one, and back (PREVIOUS is its tag or commit)
+	@rm -rf .build/previous && git clone -q --shared --no-checkout . .build/previous
+	@git -C .build/previous checkout -q --detach $$(git rev-parse --verify '$(PREVIOUS)^{commit}')
+	cd .build/previous && go build -ldflags '-s -w' -o ../bin/quorate-previous ./cmd/quorate
+	cd test && QUORATE_PREVIOUS=$(CURDIR)/.build/bin/quorate-previous $(RELEASES)
+
 .PHONY: test-image
 test-image: ## Build the images and check what is in them, or say that buildah does not work here
 	.ci/image
@@ -102,9 +130,10 @@ test-image: ## Build the images and check what is in them, or say that buildah d
 # before a change lands, and `make nightly` has what CI leaves out. Each says where its time went. In CI the two first
 # parts of `make test` go further: see FULL below.
 TEST := test-unit test-explorer test-first
-CI := versions api licences vuln lint test-image test-newest test test-etcdbrctl test-tools test-monitoring \
-	test-page test-harness test-nodes test-scenarios test-chaos test-bench test-demo
-NIGHTLY := test-rig test-versions test-decision test-worlds test-walks test-druid test-bench-short
+CI := versions api licences vuln lint test-image test-release test-newest test test-etcdbrctl test-tools \
+	test-monitoring test-page test-harness test-nodes test-scenarios test-chaos test-bench test-demo
+NIGHTLY := test-release test-release-nodes test-skew test-rig test-versions test-decision test-worlds test-walks \
+	test-druid test-bench-short
 
 define in_order
 	@spent=; for t in $(1); do \
@@ -120,6 +149,7 @@ test: ## Run what a contributor runs: all units, short worlds, mutants, three sc
 
 .PHONY: ci
 ci: export FULL := 1
+ci: export RELEASE_ARCHS := amd64
 ci: ## Run all that has to pass before a change lands (an hour with cold caches)
 	$(call in_order,$(CI))
 

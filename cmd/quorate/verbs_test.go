@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -716,15 +718,49 @@ func TestHistoryOfAStatefulSetThatIsNotThere(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
-	stdout, _, code := invoke(t, "quorate", "", "version")
-	if code != 0 || stdout != "quorate "+version()+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH+")\n" {
-		t.Errorf("exit code %d: %s", code, stdout)
+func TestVersionTellsWhatTheBinaryIs(t *testing.T) {
+	first := "quorate " + version() + " (" + runtime.Version() + ", " + runtime.GOOS + "/" + runtime.GOARCH + ")\n"
+	for _, args := range [][]string{{"version"}, {"version", "-o", "wide"}} {
+		if stdout, _, code := invoke(t, "quorate", "", args...); code != 0 || !strings.HasPrefix(stdout, first) {
+			t.Errorf("%q: exit code %d: %s", args, code, stdout)
+		}
 	}
-	stdout, _, _ = invoke(t, "quorate", "", "version", "-o", "json")
+	stdout, _, _ := invoke(t, "quorate", "", "version", "-o", "json")
 	var b build
-	if err := json.Unmarshal([]byte(stdout), &b); err != nil || b != newBuild() {
+	if err := json.Unmarshal([]byte(stdout), &b); err != nil || !reflect.DeepEqual(b, newBuild()) {
 		t.Errorf("%v %s", err, stdout)
+	}
+	if !strings.Contains(stdout, `"kind": "Version"`) {
+		t.Error(stdout)
+	}
+}
+
+func TestVersionNamesTheCommitAndTheDependencies(t *testing.T) {
+	commit := []debug.BuildSetting{{Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-11-29T08:00:00Z"}}
+	dirty := append([]debug.BuildSetting{{Key: "vcs.modified", Value: "true"}}, commit...)
+	main := debug.Module{Path: "github.com/quorate/quorate", Version: "v0.1.0"}
+	deps := []*debug.Module{{Path: "a", Version: "v1.0.0", Sum: "h1:a="},
+		{Path: "b", Version: "v2.0.0", Replace: &debug.Module{Path: "c", Version: "v3.0.0"}}}
+	for _, tc := range []struct {
+		name       string
+		info       debug.BuildInfo
+		says, wide string
+	}{
+		{"a release", debug.BuildInfo{Main: main, Settings: commit, Deps: deps},
+			"commit abc of 2026-11-29T08:00:00Z\n", "module a v1.0.0\nmodule c v3.0.0\n"},
+		{"a checkout with changes", debug.BuildInfo{Main: main, Settings: dirty},
+			"commit abc of 2026-11-29T08:00:00Z, with changes that are not committed\n", ""},
+		{"a build outside of a repository", debug.BuildInfo{},
+			"commit not known: it was not built in a repository\n", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := buildOf(&tc.info)
+			_, text, _ := strings.Cut(b.text(false), "\n")
+			_, wide, _ := strings.Cut(b.text(true), "\n")
+			if text != tc.says || wide != tc.says+tc.wide {
+				t.Errorf("\n got %q and %q\nwant %q and %q", text, wide, tc.says, tc.says+tc.wide)
+			}
+		})
 	}
 }
 
@@ -762,7 +798,7 @@ func TestShellCompletion(t *testing.T) {
 		{[]string{"override", "etcd-main", ""}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
 		{[]string{"override", "Q"}, "AllServing\nAppliesSnapshots\nBeforeLast\n"},
 		{[]string{"status", "-o", ""}, "table\nwide\njson\nyaml\nname\njsonpath=\n:4"},
-		{[]string{"version", "-o", ""}, "text\njson\nyaml\n:4"},
+		{[]string{"version", "-o", ""}, "text\nwide\njson\nyaml\n:4"},
 	} {
 		stdout, stderr, code := invoke(t, "quorate", kubeconfig, append([]string{"__complete"}, tc.args...)...)
 		if code != 0 || !strings.HasPrefix(stdout, tc.want) {

@@ -25,6 +25,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ const (
 	// Etcd37 is there only where [EtcdUpgrade] says so.
 	Etcd37 = "etcd:3.7.3"
 	// Sidecar is the quorate binary of this checkout. SidecarNext is the same binary
-	// under another tag, as a new release would be.
+	// under another tag, as a new release would be (see [ImageVariable] and [PreviousVariable]).
 	Sidecar     = "quorate:current"
 	SidecarNext = "quorate:next"
 	// DropIn is etcd-backup-restore with Quorate inside, as an Etcd names it.
@@ -292,14 +293,22 @@ func (e *Env) VolumesDir() string { return node.VolumesDir(e.nodesDir()) }
 // mostVolumes is the most memory that volumes may take. A member's take 0.2 GiB, and only while its cluster is there.
 const mostVolumes = 8 << 30
 
+// ImageVariable and PreviousVariable are environment variables that let SidecarNext and Sidecar be different releases.
+// The first names an archive with Quorate's image, as a release has it: real nodes then run that one as SidecarNext.
+// The second names a binary of an older release, which is Sidecar.
+const (
+	ImageVariable    = "QUORATE_IMAGE"
+	PreviousVariable = "QUORATE_PREVIOUS"
+)
+
 // nonRoot is the user of Quorate's image, and of the hosts'.
 const nonRoot = 65532
 
 // images are what pods can run, by the images' names.
 func (e *Env) images() map[string]node.Image {
 	images := map[string]node.Image{
-		Sidecar:     {Program: e.Binaries.Quorate, User: nonRoot},
-		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot},
+		Sidecar:     {Program: cmp.Or(os.Getenv(PreviousVariable), e.Binaries.Quorate), User: nonRoot},
+		SidecarNext: {Program: e.Binaries.Quorate, User: nonRoot, Archive: os.Getenv(ImageVariable)},
 	}
 	have := func(image, program string, user int) {
 		if program != "" {

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -56,6 +57,14 @@ func writeImages(path, busybox string, images map[string]node.Image) (err error)
 	}
 	var manifests []descriptor
 	for _, name := range slices.Sorted(maps.Keys(images)) {
+		if images[name].Archive != "" {
+			m, err := a.copy(images[name].Archive)
+			if err != nil {
+				return fmt.Errorf("image %s: %w", name, err)
+			}
+			manifests = append(manifests, named(m, name))
+			continue
+		}
 		layers := []descriptor{base}
 		config := imageConfig{Env: []string{"PATH=/:/bin"}, User: fmt.Sprintf("%d:%[1]d", images[name].User)}
 		if program := images[name].Program; program != "" {
@@ -132,6 +141,43 @@ func (a *archive) blob(kind string, content []byte) (descriptor, error) {
 	}
 	a.written[d.Digest] = true
 	return d, a.file("blobs/"+strings.Replace(d.Digest, ":", "/", 1), content)
+}
+
+// copy adds what another archive holds, which has to be one image.
+func (a *archive) copy(path string) (descriptor, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return descriptor{}, err
+	}
+	defer file.Close()
+	var index struct{ Manifests []descriptor }
+	for r := tar.NewReader(file); ; {
+		switch header, err := r.Next(); {
+		case errors.Is(err, io.EOF) && len(index.Manifests) != 1:
+			return descriptor{}, fmt.Errorf("%s has %d images, want one", path, len(index.Manifests))
+		case errors.Is(err, io.EOF):
+			return index.Manifests[0], nil
+		case err != nil:
+			return descriptor{}, fmt.Errorf("%s: %w", path, err)
+		case header.Name == "index.json":
+			if err := json.NewDecoder(r).Decode(&index); err != nil {
+				return descriptor{}, fmt.Errorf("%s: index.json: %w", path, err)
+			}
+		case strings.HasPrefix(header.Name, "blobs/sha256/") && header.Typeflag == tar.TypeReg:
+			digest := "sha256:" + filepath.Base(header.Name)
+			if a.written[digest] {
+				continue
+			}
+			a.written[digest] = true
+			content, err := io.ReadAll(r)
+			if err != nil {
+				return descriptor{}, fmt.Errorf("%s: %s: %w", path, header.Name, err)
+			}
+			if err := a.file(header.Name, content); err != nil {
+				return descriptor{}, err
+			}
+		}
+	}
 }
 
 // program adds the layer of a program.
