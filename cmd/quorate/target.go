@@ -48,7 +48,7 @@ func reach(ctx context.Context, o *options.Client, args []string) (coordinator.C
 		var bad badInput
 		switch {
 		case errors.As(err, &bad):
-			return coordinator.Config{}, badInput{o.Validate()}
+			return coordinator.Config{}, err
 		case err != nil:
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:
