@@ -156,7 +156,8 @@ func (s *Status) Otherwise() string {
 	case s.Word == OldWord, s.Nobody != "", s.nobodyActs(), s.Waits() && s.Unattended() && !s.Claimed:
 		return "nothing is rolled until a sidecar coordinates. " + s.Verdict().meanwhile
 	}
-	if !s.Rolling() && s.Word == KubernetesWord && s.Progress.Outdated == 0 && s.LeftAlone == "" {
+	waits := s.Action == rollout.ActionWait && s.Duty == rollout.DutyRoll && s.LeftAlone == ""
+	if waits && !s.Rolling() && s.Word == KubernetesWord && s.Progress.Outdated == 0 {
 		return "this mostly ends by itself, and there is nothing to roll. " + s.Verdict().meanwhile
 	}
 	return s.otherwise(s.Verdict())

@@ -27,7 +27,7 @@ func (a *Assessment) withoutPod() []*Member {
 func (a *Assessment) elsewhere() string {
 	var names []string
 	for _, m := range a.withoutPod() {
-		text, about := Label(m.Name, m.ID)+" (", []string{}
+		text, about := Label(m.Name, m.ID)+" (", []string(nil)
 		if m.Name != "" {
 			about = append(about, "ID "+strconv.FormatUint(m.ID, 16))
 		}

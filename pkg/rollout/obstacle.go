@@ -326,7 +326,7 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 		id = strconv.FormatUint(r.Member.ID, 16)
 	}
 	text := a.Named(c.do, "ID", id, "POD", r.Name, "NODE", node, "CONTAINER", container)
-	if c.template && a.Serving == 0 {
+	if c.template && a.Serving == 0 && a.state.Etcd.Known {
 		text += " " + withoutQuorum
 	}
 	return text
