@@ -55,6 +55,8 @@ type api struct {
 	kubernetes string
 	// forbids are what the user alice may not do, such as "get statefulsets".
 	forbids []string
+	// unwell is how many of the next reads fail, for a reason that passes.
+	unwell int
 	// coordinates, if not nil, plays the coordinator: it is told of every request that is made on the Lease.
 	coordinates func(w *world, r rollout.Request)
 	// writes are the requests that changed something.
@@ -213,6 +215,10 @@ func (a *api) answer(t *testing.T, r *http.Request) (answer any, code int) {
 		}
 		text += where
 		return failure("Forbidden", text, http.StatusForbidden)
+	}
+	if a.unwell > 0 && r.Method == http.MethodGet {
+		a.unwell--
+		return failure("InternalError", "etcdserver: leader changed", http.StatusInternalServerError)
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -289,12 +289,12 @@ func (f *statusFlags) followMany(cmd *cobra.Command, fl *fleet) error {
 	defer ticks.Stop()
 	last := map[objectKey]string{}
 	failed := ""
-	for first := true; ; first = false {
+	for {
 		rows, err := fl.rows(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil // Asked to stop, as it always ends.
-		case err != nil && (first || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)):
+		case forGood(err):
 			return err
 		case err != nil:
 			if failed != err.Error() {

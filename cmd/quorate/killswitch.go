@@ -84,7 +84,11 @@ func (s killSwitch) run(cmd *cobra.Command, f *fleet, yes bool) error {
 		return nil
 	}
 	if len(f.names) == 0 && !yes {
-		fmt.Fprintf(errs, "%s %d StatefulSets %s: %s\n", s.verb, len(meant), f.whose(), someOf(inWordsAll(meant)))
+		sets := "StatefulSets"
+		if len(meant) == 1 {
+			sets = "StatefulSet"
+		}
+		fmt.Fprintf(errs, "%s %d %s %s: %s\n", s.verb, len(meant), sets, f.whose(), someOf(inWordsAll(meant)))
 		err := confirm(cmd.Context(), cmd.InOrStdin(), errs, "how many they are", fmt.Sprint(len(meant)))
 		if err != nil {
 			return err

@@ -72,6 +72,10 @@ func TestTheKillSwitch(t *testing.T) {
 			},
 		},
 		{
+			name: "asks about one", args: "pause -l tier=test", code: 2,
+			says: []string{"pause 1 StatefulSet in namespace garden with the labels tier=test: garden/etcd-events\n"},
+		},
+		{
 			name: "one that fails does not keep the others", args: "pause -A --yes", fails: "quorate-etcd-events",
 			code: 1, says: []string{
 				"quorate: garden/etcd-events: patch Lease quorate-etcd-events: ", "3 of 4 are paused",

@@ -237,14 +237,15 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
 		switch {
 		case ctx.Err() != nil:
 			return f.ended(ctx, last, failed)
-		case err != nil && first:
+		case first && forGood(err):
 			return err
-		// No amount of waiting repairs these two.
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("there is nothing to wait for any more: the StatefulSet %s/%s is gone", last.Namespace,
 				last.StatefulSet)
 		case apierrors.IsForbidden(err):
 			return fmt.Errorf("there is nothing to wait for any more: %w", err)
+		case forGood(err):
+			return err
 		case err != nil:
 			if failed != err.Error() {
 				complain(cmd, fmt.Errorf("%w; looking again", err))
@@ -277,6 +278,12 @@ func (f *statusFlags) follow(ctx context.Context, cmd *cobra.Command,
 		case <-ticks.C:
 		}
 	}
+}
+
+// forGood is true for an error that no amount of waiting repairs. Any other one may be over at the next look.
+func forGood(err error) bool {
+	var bad badInput
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.As(err, &bad)
 }
 
 // ended says what the rollout was still waiting for.

@@ -75,7 +75,7 @@ var stuckSituations = []struct {
 			w.silent(2, 20*time.Minute)
 		},
 		safe: "AT RISK: quorum 2/3", waits: "etcd-main-2: its pod is terminating", do: "kubectl get nodes",
-		otherwise: "goes on by itself",
+		otherwise: "it stays so until somebody acts",
 	},
 	{
 		name: "a disruption budget refuses every eviction", change: healthy, sight: evictionsRefused,
@@ -96,7 +96,8 @@ var stuckSituations = []struct {
 		name: "quorum is lost, and all processes run", change: func(w *world) { w.quorumLost(2 * time.Minute) },
 		sight: func(s *report.Sight) { s.Fallback = true },
 		safe:  "QUORUM LOST: writes fail: 0/3 members serve, and 2 are needed", waits: "quorum has been lost",
-		do: "Bring a peer back", otherwise: "etcd takes no writes meanwhile",
+		do: "Bring a peer back", otherwise: "a live process is left alone for 300 s without quorum, and may be replaced " +
+			"after that, when nothing else is coming up. etcd takes no writes meanwhile",
 	},
 	{
 		name: "the members' data differ, says an alarm", change: func(w *world) {
@@ -109,7 +110,7 @@ var stuckSituations = []struct {
 	{
 		name: "the coordinator has fallen silent", change: broken, silent: true,
 		safe: "AT RISK: etcd is ready in 2/3 pods, none may fail (etcd was not asked)", waits: "nobody coordinates",
-		do: "look at the logs of the sidecars", otherwise: "nothing is rolled until a sidecar coordinates",
+		do: "kubectl logs -n garden etcd-main-1 -c backup-restore quorate plan -n garden etcd-main", otherwise: "nothing is rolled until a sidecar coordinates",
 	},
 	{
 		name: "an upgrade that etcd does not survive", change: func(w *world) {
@@ -153,6 +154,10 @@ func TestAStuckRolloutIsExplainedInFourAnswers(t *testing.T) {
 			expect(t, filepath.Join(base, strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(tc.name)+".txt"),
 				table.String())
 			answers, _, _ := strings.Cut(table.String(), "\n\n")
+			if tc.silent && (!strings.Contains(answers, "\nNOBODY COORDINATES: etcd-main-1 ") ||
+				!strings.Contains(answers, "etcd-main-2: its etcd container does not run (CrashLoopBackOff")) {
+				t.Errorf("the status does not say first that nobody coordinates, and which pod fails:\n%s", answers)
+			}
 			shows(t, "the status", answers, tc.safe, tc.waits, tc.do, tc.otherwise)
 			if !strings.HasPrefix(answers, tc.safe) {
 				t.Errorf("the first line does not say %q", tc.safe)

@@ -53,7 +53,7 @@ func reachAny(ctx context.Context, o *options.Client, args []string, meant meant
 		var bad badInput
 		switch {
 		case errors.As(err, &bad):
-			return coordinator.Config{}, badInput{o.Validate()}
+			return coordinator.Config{}, err
 		case err != nil:
 			return coordinator.Config{}, fmt.Errorf("no StatefulSet is named, and they cannot be listed: %w", err)
 		case len(names) == 0:

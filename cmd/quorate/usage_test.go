@@ -84,6 +84,10 @@ var wrongUsages = []struct {
 		says: "no such file or directory"},
 	{name: "no kubeconfig at all", args: "status etcd-main", env: []string{"KUBECONFIG=", "HOME=/nobody"}, code: 2,
 		says: "name the cluster with one of them"},
+	{name: "no kubeconfig and no name", args: "history", env: []string{"KUBECONFIG=", "HOME=/nobody"}, code: 2,
+		says: "name the cluster with one of them"},
+	{name: "forbidden before a watch", args: "status etcd-main --watch", code: 1, says: "deploy/operator.yaml",
+		before: func(a *api) { a.forbids = []string{"get leases"} }},
 	{name: "an API server that does not answer", args: "status etcd-main -s http://127.0.0.1:1", code: 1,
 		says: "127.0.0.1:1"},
 	{name: "forbidden to look", args: "status etcd-main", code: 1, says: "deploy/operator.yaml",
@@ -132,6 +136,9 @@ func TestWrongUsagesAreToldWithTheRightOne(t *testing.T) {
 			}
 			if writes := a.written(); len(writes) > 0 {
 				t.Errorf("it writes %q all the same", writes)
+			}
+			if strings.Contains(stderr.String(), "--statefulset: is required") {
+				t.Errorf("a StatefulSet is taken from the namespace, so none is required:\n%s", stderr)
 			}
 			text := strings.ReplaceAll(stderr.String(), kubeconfig, "$KUBECONFIG")
 			expect(t, filepath.Join(base, strings.ReplaceAll(tc.name, " ", "-")+".txt"),

@@ -263,6 +263,23 @@ func TestWatchEndsWithWhatItWatches(t *testing.T) {
 	}
 }
 
+// An API server that restarts does not end a watch, also if it is away at the first look.
+func TestAWatchLooksAgainIfTheFirstLookFails(t *testing.T) {
+	a := &api{world: told(t, complete), unwell: 1}
+	cmd, stdout, stderr := command(t, nil, "status", "etcd-main", "--watch", "--every=100ms", "--kubeconfig",
+		answering(t, a))
+	if code := exitCode(t, cmd.Run()); code != 0 || !strings.Contains(stdout.String(), "Complete: ") ||
+		!strings.Contains(stderr.String(), "leader changed; looking again\n") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	a = &api{world: told(t, broken), unwell: 1}
+	cmd, stdout, stderr = command(t, nil, "status", "-A", "--watch", "--every=100ms", "--fail-on-hold", "--kubeconfig",
+		answering(t, a))
+	if code := exitCode(t, cmd.Run()); code != exitWaiting || !strings.Contains(stderr.String(), "; looking again\n") {
+		t.Errorf("of a fleet: exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
 // Errors repeat what others wrote to the Lease.
 func TestNoErrorWritesToTheTerminal(t *testing.T) {
 	const hostile = "\x1b]0;title\a\x1b[2J\nquorate: all is well\r\u202e"

@@ -61,7 +61,9 @@ type Work struct {
 	Guard  rollout.Guard `json:"guard,omitempty"`
 	Reason string        `json:"reason"`
 	// Do is what an operator can do about the guard.
-	Do         string      `json:"do,omitempty"`
+	Do string `json:"do,omitempty"`
+	// LeftAlone is what happens if nobody does anything, where a guard that mostly clears by itself does not this time.
+	LeftAlone  string      `json:"leftAlone,omitempty"`
 	Candidates []Candidate `json:"candidates,omitzero"`
 	// Preflight is what is known before the rollout begins; nil where nobody has asked for it.
 	Preflight *Preflight `json:"preflight,omitempty"`
@@ -157,7 +159,8 @@ func NewPlan(d rollout.Decision) Plan {
 func workOf(d rollout.Decision) Work {
 	w := Work{
 		Duty: d.Duty, Action: d.Action.Name(), Rule: d.Rule, Guard: d.Guard, Reason: Plain(d.Reason()),
-		Target: d.About(), Pod: d.Pod(), Do: Plain(d.Do()), Candidates: []Candidate{},
+		Target: d.About(), Pod: d.Pod(), Do: Plain(d.Do()), LeftAlone: d.LeftAlone(),
+		Candidates: []Candidate{},
 	}
 	switch action := d.Action.(type) {
 	case rollout.MoveLeader:

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -85,8 +86,11 @@ type Status struct {
 	Bad     []string
 	// Without are the pods whose sidecar has no Quorate, while that of others has.
 	Without []string
-	// Nobody says why nobody coordinates, where Kubernetes shows that: Quorate runs in no pod.
+	// Nobody says that nobody coordinates, and why, as far as Kubernetes shows that: Quorate runs in no pod, or who
+	// coordinated in the middle of a rollout is silent. It has no ages, so that it stays the same while nothing changes.
 	Nobody string
+	// commands are about the silence of who coordinated.
+	commands []string
 }
 
 // Crashed notes the pods in which Quorate does not run, and why.
@@ -271,10 +275,24 @@ func (s *Status) fromKubernetes(o Outside, a *rollout.Assessment, fresh bool) {
 	finished := o.Last.Action == rollout.ActionComplete && o.Last.UpdateRevision == o.State.Set.UpdateRevision
 	s.Work, s.Others = Work{Duty: rollout.DutyRoll, Action: rollout.ActionWait, Candidates: s.Candidates}, nil
 	s.Do = "If this lasts, look at the logs of the sidecars, and ask etcd with --endpoints."
-	s.Since, s.Ended = s.At, time.Time{}
+	silent := !fresh && !s.Claimed && o.Lease.Rolling && !o.Last.At.IsZero() &&
+		(outdated > 0 || waitsFor >= 0 || !finished)
+	if silent {
+		s.silent(o)
+	}
 	switch {
 	case outdated > 0:
 		s.Reason = fmt.Sprintf("%d of %d pods are outdated", outdated, s.Progress.Pods)
+		for i := range s.Members {
+			if r := &a.Replicas[i]; o.State.Set.Start+i >= partition && !r.Outdated && (r.Going() || r.ContainerDead) {
+				s.Reason += "; " + r.Name + ": " + s.Members[i].Detail
+			}
+		}
+		for i := range a.Replicas {
+			if r := &a.Replicas[i]; silent && o.State.Set.Start+i >= partition && r.ContainerDead && !r.Going() {
+				s.Do += " About " + r.Name + ": " + Plain(a.Advice(rollout.GuardUpdatedFailing, r))
+			}
+		}
 	case waitsFor >= 0:
 		m := s.Members[waitsFor]
 		s.Guard = rollout.GuardUpdatedPending
@@ -282,6 +300,7 @@ func (s *Status) fromKubernetes(o Outside, a *rollout.Assessment, fresh bool) {
 			s.Guard = rollout.GuardTerminating
 		}
 		s.Reason, s.Do = "waiting for "+m.Pod+": "+m.Detail, a.Advice(s.Guard, &a.Replicas[waitsFor])
+		s.LeftAlone = a.LeftAlone(&a.Replicas[waitsFor])
 	case o.Lease.Rolling && !finished:
 		s.Reason = "every pod is up to date and Ready, but no coordinator has confirmed yet that their members serve"
 	default:
@@ -313,6 +332,24 @@ func (s *Status) fromKubernetes(o Outside, a *rollout.Assessment, fresh bool) {
 		s.Reason += ", and no coordinator has begun to roll them yet"
 	}
 }
+
+// silent says that who coordinated does not report any more, and where to look.
+func (s *Status) silent(o Outside) {
+	pod := podOf(cmp.Or(s.Holder, o.Last.Coordinator))
+	s.Nobody = pod + " coordinated last, and is silent"
+	s.Do = "See in the sidecars' logs why nobody coordinates. A plan asks etcd, and says what would be done next."
+	if _, there := s.Pods[pod]; there {
+		logs := "kubectl logs -n " + s.Namespace + " " + pod
+		if c := o.State.Set.Sidecar; c != "" {
+			logs += " -c " + c
+		}
+		s.commands = append(s.commands, logs)
+	}
+	s.commands = append(s.commands, "quorate plan -n "+s.Namespace+" "+s.StatefulSet)
+}
+
+// Commands are what an operator types first: about the silence where nobody coordinates, and else about the guard.
+func (s *Status) Commands() []string { return slices.Concat(s.commands, s.Report.Commands()) }
 
 // going is true for a pod that is on its way out or not there.
 func (o *Outside) going(pod string) bool {

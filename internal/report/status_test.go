@@ -23,6 +23,14 @@ func silent(n int) func(*rollout.State) {
 	}
 }
 
+// expired: it does not serve, because its certificate has expired.
+func expired(n int) func(*rollout.State) {
+	return func(s *rollout.State) {
+		silent(n)(s)
+		s.Etcd.Members[n].Probe.Barred = rollout.ByCertificate
+	}
+}
+
 // unknown: it answers nothing, and its container is ready.
 func unknown(n int) func(*rollout.State) {
 	return func(s *rollout.State) { s.Etcd.Members[n].Probe = rollout.Probe{Read: rollout.Failed} }

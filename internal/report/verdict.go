@@ -162,6 +162,10 @@ func (s *Status) Otherwise() string {
 	case s.Word == OldWord, s.Nobody != "", s.nobodyActs(), s.Waits() && s.Unattended() && !s.Claimed:
 		return "nothing is rolled until a sidecar coordinates. " + s.Verdict().meanwhile
 	}
+	waits := s.Action == rollout.ActionWait && s.Duty == rollout.DutyRoll && s.LeftAlone == ""
+	if waits && !s.Rolling() && s.Word == KubernetesWord && s.Progress.Outdated == 0 {
+		return "this mostly ends by itself, and there is nothing to roll. " + s.Verdict().meanwhile
+	}
 	return s.otherwise(s.Verdict())
 }
 
@@ -171,6 +175,8 @@ func (r *Report) Otherwise() string { return r.otherwise(r.Verdict()) }
 func (r *Report) otherwise(v Verdict) string {
 	what := keptOf(r.Duty).words
 	switch {
+	case r.Action == rollout.ActionWait && r.LeftAlone != "":
+		return r.LeftAlone + ". " + v.meanwhile
 	case r.Action == rollout.ActionWait && r.Duty == rollout.DutyHeld:
 		return "it goes on by itself when that is over. " + v.meanwhile
 	case r.Action == rollout.ActionWait:

@@ -93,7 +93,7 @@ func PodFacts(p *corev1.Pod, set rollout.Set, names Names) rollout.Pod {
 	}
 	pod.Leaving, pod.Evicted = disrupted(p)
 	if (pod.Leaving == "" || pod.Evicted) && restartsToResize(p, containerOf(&p.Spec, names.EtcdContainer)) {
-		pod.Leaving, pod.Evicted = "it is being resized in place, which restarts etcd", false
+		pod.Leaving, pod.Evicted = rollout.LeavesToResize, false
 	}
 	if names.MemberOf != nil {
 		pod.MemberName = names.MemberOf(p.Name)

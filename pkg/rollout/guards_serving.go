@@ -63,19 +63,19 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 			"one", left, a.Quorum)
 	}
 	format := "%d of %d voters serve, quorum %d, removing this one leaves %d"
-	switch {
-	case left >= a.Quorum || a.untrusted == 0:
-	case a.unmatched > 0:
-		return verdict(false, format+"; pods that could not be matched to a member: %d, so no "+
-			"member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
-	default:
-		return verdict(false, format+"; voters without a pod among the StatefulSet's ordinals, which may go "+
-			"at any time, are not counted on: %d",
-			a.Serving, a.Voters, a.Quorum, left, a.untrusted)
+	if left < a.Quorum && a.untrusted > 0 {
+		v := verdict(false, format+"; voters without a pod among the StatefulSet's ordinals, which may go "+
+			"at any time, are not counted on: %d", a.Serving, a.Voters, a.Quorum, left, a.untrusted)
+		if a.unmatched > 0 {
+			v = verdict(false, format+"; pods that could not be matched to a member: %d, so no "+
+				"member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
+		}
+		v.text = a.elsewhere()
+		return v
 	}
 	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
 	if !v.Pass {
-		v.text = a.unanswered()
+		v.text = a.elsewhere() + a.unanswered()
 	}
 	return v
 }

@@ -119,3 +119,23 @@ func othersLeaving(a *Assessment, _ *Replica) Verdict {
 	v.text = strings.Join(a.leavers(func(*Replica) bool { return true }), "; ") + ")" + a.notCreated()
 	return v
 }
+
+// doResized is what an operator does about pods that leave only to be resized. It is empty where there is none, and only
+// is true where nobody leaves for another reason.
+func (a *Assessment) doResized() (text string, only bool) {
+	only = len(a.goingAway) == 0
+	for i := range a.Replicas {
+		switch r := &a.Replicas[i]; {
+		case r.taking == LeavesToResize:
+			text += "Let the resize of " + r.Name + " end: its kubelet restarts etcd for that, and the rollout goes on " +
+				"when the member serves again. If it lasts, `kubectl describe pod -n NAMESPACE " + r.Name + "` shows " +
+				"what keeps the resize (PodResizeInProgress). "
+		case r.Leaving || r.mayLeave:
+			only = false
+		}
+	}
+	return text, only && text != ""
+}
+
+// LeavesToResize is what a pod's Leaving says while a resize in place is about to restart its etcd.
+const LeavesToResize = "it is being resized in place, which restarts etcd"

@@ -1,7 +1,9 @@
 package rollout
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -10,11 +12,13 @@ import (
 type obstacle struct {
 	// looks says how it shows.
 	looks string
-	// do is the advice. Capital words in it stand for names: POD, NODE, CONTAINER, and NAME and NAMESPACE of the
-	// StatefulSet.
+	// do is the advice. Capital words in it stand for names: POD, NODE, CONTAINER, the ID of
+	// its member, and NAME and NAMESPACE of the StatefulSet.
 	do string
 	// template is true where the template is to blame, or what it refers to: only then the advice is to change it.
 	template bool
+	// stays is true for what mostly lasts until somebody acts, although the rollout only waits.
+	stays bool
 	// late is true for what is in the normal course until the pod fails.
 	late bool
 	// is says whether that is the replica's reason.
@@ -29,7 +33,8 @@ var obstacles = []obstacle{
 		do: "The API server refuses the new pod, and the reason quotes it. Make room in the quota, fix the webhook, " +
 			"or create what is missing. The StatefulSet controller tries again by itself: `kubectl describe " +
 			"statefulset -n NAMESPACE NAME` shows when.",
-		is: func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
+		stays: true,
+		is:    func(a *Assessment, r *Replica) bool { return r.Pod == nil && a.state.Set.NotCreated != "" },
 	},
 	{
 		looks: "the pod terminates, and its grace period is not over",
@@ -42,6 +47,7 @@ var obstacles = []obstacle{
 		looks: "the pod terminates, its grace period is over, and it has finalizers",
 		do: "Whatever has set the finalizers has to remove them: look at that controller. `kubectl get pod -n " +
 			"NAMESPACE POD -o yaml` shows them.",
+		stays: true,
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && len(r.Pod.Finalizers) > 0
 		},
@@ -52,6 +58,7 @@ var obstacles = []obstacle{
 			"If the node is certainly off, `kubectl taint node NODE " +
 			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute` lets the pod go. While the node may still be " +
 			"running, do not delete the pod with --force.",
+		stays: true,
 		is: func(_ *Assessment, r *Replica) bool {
 			return r.Pod != nil && r.Pod.Terminating && r.Pod.Grace > 0 && r.Pod.Node != ""
 		},
@@ -129,11 +136,13 @@ var obstacles = []obstacle{
 	{
 		looks: "one side does not accept the other's certificate (x509)",
 		do:    doCertificate,
+		stays: true,
 		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByCertificate },
 	},
 	{
 		looks: "etcd's authentication is on, and etcd does not know who is asking",
 		do:    doLogin,
+		stays: true,
 		is:    func(_ *Assessment, r *Replica) bool { return r.barred() == ByLogin },
 	},
 	{
@@ -162,7 +171,7 @@ var obstacles = []obstacle{
 	{
 		looks: "the member is a learner that answers",
 		do: "The learner is waiting for its host to promote it: see the host's log, or run `etcdctl member " +
-			"promote`.",
+			"promote ID`.",
 		late: true,
 		is:   func(_ *Assessment, r *Replica) bool { return r.unpromoted() },
 	},
@@ -175,6 +184,10 @@ const (
 		"that."
 	doLogin = "Let Quorate sign in with a user that etcd knows (`--etcd-username`, `--etcd-password`; in a host, the " +
 		"client that the host gives to Quorate). The members may be serving all the same: nobody can tell until then."
+	doShared = "Give each member an address of its own: set `--advertise-client-urls` to its pod's own name, and " +
+		"replace the pods once by hand, one at a time. Members that advertise only addresses that several of them " +
+		"answer cannot be told apart: see [members that advertise a shared address]" +
+		"(operations.md#members-that-advertise-a-shared-address)."
 )
 
 // stopped asks about the container that does not run: that of etcd, or the sidecar's.
@@ -206,6 +219,11 @@ func (r *Replica) barred() Barred {
 	return r.Member.Probe.Barred
 }
 
+// onlyShared is true for a member that nobody can tell from others.
+func (r *Replica) onlyShared() bool {
+	return r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared
+}
+
 // obstacleOf is why a replica does not settle, nil where that is not known.
 func (a *Assessment) obstacleOf(r *Replica) *obstacle {
 	i := slices.IndexFunc(obstacles, func(c obstacle) bool { return c.is(a, r) })
@@ -219,22 +237,65 @@ func (a *Assessment) obstacleOf(r *Replica) *obstacle {
 // all that the guard's row says. It is empty where no guard keeps it.
 func (d *Decision) Do() string {
 	row := RowOf(d.Guard)
+	a := d.Assessment
 	switch {
 	case row == nil:
 		return ""
 	case d.about != nil:
-		return d.Assessment.Advice(d.Guard, d.about)
+		return a.Advice(d.Guard, d.about)
 	}
-	do := d.Assessment.Named(row.Do)
+	first, always := "", row.Do
 	if row.asksWhoAnswers {
-		switch d.Assessment.barred() {
-		case ByCertificate:
-			return doCertificate + " Otherwise: " + do
-		case ByLogin:
-			return doLogin + " Otherwise: " + do
+		switch by := a.barred(); {
+		case by == ByCertificate:
+			first = doCertificate + " "
+		case by == ByLogin:
+			first = doLogin + " "
+		case slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.onlyShared() }):
+			first = doShared + " "
 		}
 	}
-	return do
+	switch d.Guard {
+	case GuardQuorumFloor:
+		first += a.doElsewhere()
+	case GuardOthersLeaving:
+		var only bool
+		if first, only = a.doResized(); only {
+			return a.Named(strings.TrimSpace(first))
+		}
+	case GuardQuorumPatience:
+		always += " Otherwise " + a.patience() + "."
+	}
+	if first != "" {
+		first += "Otherwise: "
+	}
+	return a.Named(first + always)
+}
+
+// patience says how long a process that runs is left alone while quorum is lost, and what comes after that.
+func (a *Assessment) patience() string {
+	return fmt.Sprintf("a live process is left alone for %d s without quorum, and may be replaced after that, when "+
+		"nothing else is coming up", int(a.policy.SettleTimeout.Seconds()))
+}
+
+// LeftAlone says what happens if nobody does anything, where the guard alone does not tell that. It is empty for what
+// holds anyway, and for what mostly ends by itself.
+func (d *Decision) LeftAlone() string {
+	switch _, waits := d.Action.(Wait); {
+	case waits && d.Guard == GuardQuorumPatience:
+		return d.Assessment.patience()
+	case waits && d.about != nil:
+		return d.Assessment.LeftAlone(d.about)
+	}
+	return ""
+}
+
+// LeftAlone is [Decision.LeftAlone] of a wait for a replica.
+func (a *Assessment) LeftAlone(r *Replica) string {
+	if c := a.obstacleOf(r); c != nil && c.stays {
+		return "it stays so until somebody acts"
+	}
+	return ""
 }
 
 // Named puts the real names into a text, in which NAMESPACE and NAME stand for those of the StatefulSet, and more pairs
@@ -263,8 +324,12 @@ func (a *Assessment) Advice(guard Guard, r *Replica) string {
 	if container == "" {
 		container = "etcd"
 	}
-	text := a.Named(c.do, "POD", r.Name, "NODE", node, "CONTAINER", container)
-	if c.template && a.Serving == 0 {
+	id := "ID"
+	if r.Member != nil {
+		id = strconv.FormatUint(r.Member.ID, 16)
+	}
+	text := a.Named(c.do, "ID", id, "POD", r.Name, "NODE", node, "CONTAINER", container)
+	if c.template && a.Serving == 0 && a.state.Etcd.Known {
 		text += " " + withoutQuorum
 	}
 	return text
@@ -290,7 +355,7 @@ func (a *Assessment) barred() Barred {
 func (a *Assessment) unanswered() string {
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
-		if r.barred() != 0 || r.Evidence == Unknown && r.Member != nil && r.Member.Probe.OnlyShared {
+		if r.barred() != 0 || r.onlyShared() {
 			return "; " + r.Name + ": " + r.Member.Probe.Detail
 		}
 	}
