@@ -66,7 +66,7 @@ var stuckSituations = []struct {
 			w.refused(2, `pods "etcd-main-2" is forbidden: exceeded quota: pods`)
 		},
 		safe: "AT RISK: quorum 2/3", waits: "exceeded quota", do: "kubectl describe statefulset -n garden etcd-main",
-		otherwise: "goes on by itself",
+		otherwise: "it stays so until somebody acts",
 	},
 	{
 		name: "the node of a terminating pod is lost", change: func(w *world) {
