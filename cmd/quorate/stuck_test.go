@@ -109,7 +109,8 @@ var stuckSituations = []struct {
 	{
 		name: "the coordinator has fallen silent", change: broken, silent: true,
 		safe: "AT RISK: etcd is ready in 2/3 pods, none may fail (etcd was not asked)", waits: "nobody coordinates",
-		do: "kubectl logs -n garden etcd-main-1 -c backup-restore quorate plan -n garden etcd-main", otherwise: "nothing is rolled until a sidecar coordinates",
+		do:        "kubectl logs -n garden etcd-main-1 -c backup-restore quorate plan -n garden etcd-main",
+		otherwise: "nothing is rolled until a sidecar coordinates",
 	},
 	{
 		name: "an upgrade that etcd does not survive", change: func(w *world) {
