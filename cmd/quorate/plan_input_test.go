@@ -140,7 +140,7 @@ func TestBadInputOfAPlan(t *testing.T) {
 			"a policy of zero", append(slices.Clone(good), "--max-unavailable", "0"), 2,
 			[]string{"--max-unavailable", `"0" is below 1`},
 		},
-		{"a live plan of nothing named", nil, 2, []string{"--statefulset"}},
+		{"a live plan of no cluster", nil, 2, []string{"--kubeconfig: is not set"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, v := range []string{"POD_NAME", "POD_NAMESPACE", "KUBECONFIG"} {

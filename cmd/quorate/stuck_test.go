@@ -67,7 +67,7 @@ var stuckSituations = []struct {
 			w.refused(2, `pods "etcd-main-2" is forbidden: exceeded quota: pods`)
 		},
 		safe: "AT RISK: quorum 2/3", waits: "exceeded quota", do: "kubectl describe statefulset -n garden etcd-main",
-		otherwise: "goes on by itself",
+		otherwise: "it stays so until somebody acts",
 	},
 	{
 		name: "the node of a terminating pod is lost", change: func(w *world) {
@@ -110,7 +110,8 @@ var stuckSituations = []struct {
 	{
 		name: "the coordinator has fallen silent", change: broken, silent: true,
 		safe: "AT RISK: etcd is ready in 2/3 pods, none may fail (etcd was not asked)", waits: "nobody coordinates",
-		do: "kubectl logs -n garden etcd-main-1 -c backup-restore quorate plan -n garden etcd-main", otherwise: "nothing is rolled until a sidecar coordinates",
+		do:        "kubectl logs -n garden etcd-main-1 -c backup-restore quorate plan -n garden etcd-main",
+		otherwise: "nothing is rolled until a sidecar coordinates",
 	},
 	{
 		name: "an upgrade that etcd does not survive", change: func(w *world) {

@@ -86,8 +86,8 @@ type Status struct {
 	Bad     []string
 	// Without are the pods whose sidecar has no Quorate, while that of others has.
 	Without []string
-	// Nobody says that nobody coordinates, and why, as far as Kubernetes shows that: Quorate runs in no pod, or who
-	// coordinated in the middle of a rollout is silent. It has no ages, so that it stays the same while nothing changes.
+	// Nobody says why nobody coordinates, as far as Kubernetes shows that: Quorate runs in no pod, or who coordinated
+	// in the middle of a rollout is silent. It has no ages, so that it stays the same while nothing changes.
 	Nobody string
 	// commands are about the silence of who coordinated.
 	commands []string

@@ -31,8 +31,8 @@ func TestADecisionSaysWhatStaysUntilSomebodyActs(t *testing.T) {
 		{"it comes up", "wait UpdatedPending", "", cluster(3, updated(2), starting(2))},
 		{"what fails is held anyway", "hold UpdatedFailing", "", cluster(3, updated(2), dead(2))},
 		{"a live process has its time", "wait QuorumPatience",
-			"a live process is left alone for 300 s without quorum, and may be replaced after that, when nothing else " +
-				"is coming up", cluster(3, alive(0, 1, 2), quorumLostFor(time.Minute))},
+			"a live process is left alone for 300 s without quorum, and may be replaced after that, when nothing " +
+				"else is coming up", cluster(3, alive(0, 1, 2), quorumLostFor(time.Minute))},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := tc.w.decide()
@@ -44,7 +44,8 @@ func TestADecisionSaysWhatStaysUntilSomebodyActs(t *testing.T) {
 }
 
 func TestTheAdviceAtLostQuorumHasTheSetting(t *testing.T) {
-	w := cluster(3, alive(0, 1, 2), quorumLostFor(time.Minute), func(w *world) { w.policy.SettleTimeout = 7 * time.Minute })
+	w := cluster(3, alive(0, 1, 2), quorumLostFor(time.Minute))
+	w.policy.SettleTimeout = 7 * time.Minute
 	d := w.decide()
 	if do := d.Do(); !strings.HasPrefix(do, "Bring a peer back.") || !strings.Contains(do, " 420 s ") {
 		t.Errorf("%s: %s", say(d), do)
@@ -70,7 +71,8 @@ func TestAVoterWithoutAPodIsNamedWithTheWayOut(t *testing.T) {
 	}{
 		{"it has never started", cluster(3, unnamed),
 			"voters without a pod here: 1e61 (https://10.9.9.9:2380, has never started)",
-			[]string{"1e61 has never started", "`etcdctl member remove 1e61`"}, []string{"quorate remove-member -n garden etcd 1e61"}},
+			[]string{"1e61 has never started", "`etcdctl member remove 1e61`"},
+			[]string{"quorate remove-member -n garden etcd 1e61"}},
 		{"it is elsewhere, and does not answer", cluster(3, ghosts(1)),
 			"ghost-0 (ID 900, https://10.0.0.9:2379, does not serve)",
 			[]string{"ghost-0 does not serve", "`etcdctl member remove 900`"}, nil},
@@ -129,7 +131,8 @@ func TestAResizeIsNoDrain(t *testing.T) {
 		beginsWith bool
 	}{
 		{"a resize", cluster(3, resized), "kubectl describe pod -n garden etcd-1", false, true},
-		{"a resize and a drain", cluster(5, resized, cordoned(time.Minute, 3)), "kubectl describe pod -n garden etcd-1", true, true},
+		{"a resize and a drain", cluster(5, resized, cordoned(time.Minute, 3)),
+			"kubectl describe pod -n garden etcd-1", true, true},
 		{"a drain", cluster(3, cordoned(time.Minute, 1)), "Uncordon", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -137,7 +140,8 @@ func TestAResizeIsNoDrain(t *testing.T) {
 			d := tc.w.decide()
 			do := d.Do()
 			if say(d) != "wait OthersLeaving" || !strings.Contains(do, tc.do) ||
-				strings.Contains(do, "Uncordon") != tc.uncordons || strings.HasPrefix(do, "Let the resize") != tc.beginsWith {
+				strings.Contains(do, "Uncordon") != tc.uncordons ||
+				strings.HasPrefix(do, "Let the resize") != tc.beginsWith {
 				t.Errorf("%s: %s", say(d), do)
 			}
 		})

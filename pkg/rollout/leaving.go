@@ -127,9 +127,9 @@ func (a *Assessment) doResized() (text string, only bool) {
 	for i := range a.Replicas {
 		switch r := &a.Replicas[i]; {
 		case r.taking == LeavesToResize:
-			text += "Let the resize of " + r.Name + " end: its kubelet restarts etcd for that, and the rollout goes on " +
-				"when the member serves again. If it lasts, `kubectl describe pod -n NAMESPACE " + r.Name + "` shows " +
-				"what keeps the resize (PodResizeInProgress). "
+			text += "Let the resize of " + r.Name + " end: its kubelet restarts etcd for that, and the rollout goes " +
+				"on when the member serves again. If it lasts, `kubectl describe pod -n NAMESPACE " + r.Name + "` " +
+				"shows what keeps the resize (PodResizeInProgress). "
 		case r.Leaving || r.mayLeave:
 			only = false
 		}
