@@ -125,7 +125,10 @@ func (d *decision) conclude(o *observation, m *remembered) {
 		!o.state.Set.Due(o.state.Pods) && d.next == record.NextRest && d.settles == 0 {
 		d.next = record.NextFinish
 	}
-	d.promotes = d.next == record.NextFinish && d.Action == (rollout.Complete{}) && o.promotable
+	completes := d.next == record.NextFinish && d.Action == (rollout.Complete{})
+	d.promotes = completes && o.promotable
+	d.endsOverride = completes && !m.brief && len(o.state.Controls.Override) > 0 &&
+		o.state.Controls.Terms.Revision == o.state.Set.UpdateRevision
 	switch d.Action.(type) {
 	case rollout.Hold, rollout.Complete:
 		d.interval *= slowdown

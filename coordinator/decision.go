@@ -46,6 +46,9 @@ type decision struct {
 	// withdraws is true where nothing more can come of the request on the Lease, and promotes where the StatefulSet's
 	// status.currentRevision is to be set before the rollout ends.
 	withdraws, promotes bool
+	// endsOverride is true where the rollout that an override was made for is complete. What comes after it, such as a
+	// ghost or a defragmentation, has its guards again.
+	endsOverride bool
 	// found is true where the removal of a member that stands on the record has ended unseen, and suspected where it
 	// is given up.
 	found, suspected bool

@@ -353,6 +353,48 @@ func TestAnOverrideIsLoud(t *testing.T) {
 	})
 }
 
+func TestAnOverrideEndsWithItsRollout(t *testing.T) {
+	for _, tc := range []struct {
+		name, revision string
+		stays          bool
+	}{
+		{"one for this revision is taken off the Lease", "rev-2", false},
+		{"one for no revision in particular stays until its time, or for ever", "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, 3)
+				defer run(t, s.config(func(c *Config) {
+					no := func(context.Context) (bool, string) { return false, "no upload" }
+					c.Gates = []Gate{{Name: "backup", Ask: no}}
+				}))()
+				s.update("rev-2")
+				<-time.After(time.Minute)
+				s.expect(t)
+				if tc.revision != "" {
+					s.annotate(rollout.ControlOverrideRevision, tc.revision)
+				}
+				s.annotate(rollout.ControlOverrideBy, "alice")
+				s.annotate(rollout.ControlOverrideGuards, "HostGates")
+				within(t, time.Hour, "the rollout", func() bool { return s.settled("rev-2") })
+				<-time.After(10 * time.Minute)
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				for _, key := range []string{
+					rollout.ControlOverrideGuards, rollout.ControlOverrideBy, rollout.ControlOverrideRevision,
+				} {
+					if got := s.lease.Annotations[key]; (got != "") != (tc.stays && key != rollout.ControlOverrideRevision) {
+						t.Errorf("%s on the Lease: %q", key, got)
+					}
+				}
+				if holders := s.lease.Spec.HolderIdentity; holders != nil && *holders != "" {
+					t.Errorf("%s holds the record still", *holders)
+				}
+			})
+		})
+	}
+}
+
 func TestAnOverrideEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 3)

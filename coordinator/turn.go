@@ -211,6 +211,9 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	if d.withdraws {
 		t.fails(ctx, t.actor.withdraw(ctx, *o.state.Request))
 	}
+	if d.endsOverride {
+		t.fails(ctx, t.actor.endOverride(ctx, o.state.Set.UpdateRevision))
+	}
 	if d.promotes && !t.promote(ctx, o.workload) {
 		return record.Observed{Outcome: record.Failed}
 	}

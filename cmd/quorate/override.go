@@ -31,7 +31,7 @@ func override() *cobra.Command {
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] --reason=TEXT | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
 		Long: `Keeps the named guards from holding this rollout, for an hour or for as long as --for says. The
-override ends earlier if the template changes. It applies to these guards only: a guard that was
+override ends earlier when the rollout is complete, or if the template changes. It applies to these guards only: a guard that was
 overridden before and is not named now holds again. Whatever an overridden guard protects is then
 in your hands. Status, events and metrics show the override for as long as it lasts, with your
 name and your reason.

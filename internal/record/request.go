@@ -68,15 +68,36 @@ func Withdraw(ctx context.Context, leases Leases, statefulSet string, r rollout.
 	if on, _ := RequestOf(lease, r.At); on == nil || RequestText(*on) != RequestText(r) {
 		return nil
 	}
+	return remove(ctx, leases, lease, RequestAnnotation)
+}
+
+// EndOverride takes the override for a revision off the Lease, unless another has replaced it. The record is not
+// touched.
+func EndOverride(ctx context.Context, leases Leases, statefulSet, revision string) error {
+	lease, err := Read(ctx, leases, statefulSet)
+	if err != nil || lease == nil || lease.Annotations[rollout.ControlOverrideRevision] != revision {
+		return err
+	}
+	return remove(ctx, leases, lease, rollout.ControlOverrideGuards, rollout.ControlOverrideUntil,
+		rollout.ControlOverrideRevision, rollout.ControlOverrideBy, rollout.ControlOverrideReason)
+}
+
+// remove takes annotations off the Lease as it was read. If somebody has changed it since, nothing is done: whoever has
+// changed it is looked at the next time.
+func remove(ctx context.Context, leases Leases, lease *coordinationv1.Lease, annotations ...string) error {
+	none := map[string]any{}
+	for _, a := range annotations {
+		none[a] = nil
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": lease.ResourceVersion, "annotations": map[string]any{RequestAnnotation: nil},
+		"resourceVersion": lease.ResourceVersion, "annotations": none,
 	}})
 	if err != nil {
 		return fmt.Errorf("encode Lease %s: %w", lease.Name, err)
 	}
 	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if OutcomeOf(err) == Refused {
-		return nil // Whoever has changed the Lease is looked at the next time.
+		return nil
 	}
 	return err
 }

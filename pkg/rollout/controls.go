@@ -25,7 +25,8 @@ const (
 	// commas: the escape hatch of an operator who knows better.
 	ControlOverrideGuards = "quorate.dev/override-guards"
 	// ControlOverrideUntil (a time in RFC 3339) ends the override at that time, and ControlOverrideRevision as soon
-	// as the StatefulSet has another update revision than its value. Without them it lasts until it is cleared.
+	// as the StatefulSet has another update revision than its value, or that one is complete: then the coordinator
+	// takes the override off the Lease. Without them it lasts until it is cleared.
 	// ControlOverrideBy and ControlOverrideReason say who has set it, and why.
 	ControlOverrideUntil    = "quorate.dev/override-until"
 	ControlOverrideRevision = "quorate.dev/override-revision"
