@@ -85,7 +85,7 @@ func TestAVoterWithoutAPodIsNamedWithTheWayOut(t *testing.T) {
 		{"and nobody else can remove it without the lock",
 			cluster(4, scaledInFrom4, func(w *world) { w.with(noAnswer(0)); w.state.NoLock = true }), "etcd-3 (ID 4",
 			[]string{"`etcdctl member remove 4`"}, []string{"quorate remove-member -n garden etcd etcd-3"}},
-		{"it may be the member of one of our pods", cluster(3, unmatched(0, 1, 2)), "the mapping has failed", nil,
+		{"it may be the member of one of our pods", cluster(3, unmatched(0, 1, 2)), "could not be matched to a member", nil,
 			[]string{"etcdctl member remove 1`"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -133,14 +133,14 @@ func TestAResizeIsNoDrain(t *testing.T) {
 		{"a resize", cluster(3, resized), "kubectl describe pod -n garden etcd-1", false, true},
 		{"a resize and a drain", cluster(5, resized, cordoned(time.Minute, 3)),
 			"kubectl describe pod -n garden etcd-1", true, true},
-		{"a drain", cluster(3, cordoned(time.Minute, 1)), "Uncordon", true, false},
+		{"a drain", cluster(3, cordoned(time.Minute, 1)), "uncordon it", true, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.w.state.Set.Namespace = "garden"
 			d := tc.w.decide()
 			do := d.Do()
 			if say(d) != "wait OthersLeaving" || !strings.Contains(do, tc.do) ||
-				strings.Contains(do, "Uncordon") != tc.uncordons ||
+				strings.Contains(do, "uncordon it") != tc.uncordons ||
 				strings.HasPrefix(do, "Let the resize") != tc.beginsWith {
 				t.Errorf("%s: %s", say(d), do)
 			}

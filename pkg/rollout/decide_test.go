@@ -957,7 +957,8 @@ func TestReasonsCarryTheirNumbers(t *testing.T) {
 		{"voters elsewhere",
 			cluster(3, outsiders(1)),
 			"etcd-2: 4 of 4 voters serve, quorum 3, removing this one leaves 2; voters without a pod among the " +
-				"StatefulSet's ordinals, which may go at any time, are not counted on: 1"},
+				"StatefulSet's ordinals, which may go at any time, are not counted on: 1; voters without a pod here: " +
+				"ghost-0 (ID 900, https://10.0.0.9:2379, serves)"},
 		{"a mapping of pods to members that has failed",
 			cluster(3, unmatched(0, 1, 2)),
 			"etcd-2: 3 of 3 voters serve, quorum 2, removing this one leaves 0; pods that could not be matched to a " +
@@ -1115,7 +1116,7 @@ func TestVerdictsCarryTheirNumbers(t *testing.T) {
 		{cluster(1, volatileData()), "etcd-0", rollout.GuardDataSurvives, "the data volume is not persistent: " +
 			"removing this one leaves 0 of 1 voters with data, quorum 1"},
 		{cluster(3, ghosts(1)), "etcd-2", rollout.GuardQuorumFloor, "3 of 4 voters serve, quorum 3, removing this " +
-			"one leaves 2"},
+			"one leaves 2; voters without a pod here: ghost-0 (ID 900, https://10.0.0.9:2379, does not serve)"},
 		{cluster(5, unknown(4)), "etcd-3", rollout.GuardUnavailableBudget, "1 of 5 members unavailable, 2 with this " +
 			"one, at most 1 allowed"},
 		{cluster(5, learner(4)), "etcd-4", rollout.GuardUnavailableBudget, "0 of 5 members unavailable, a learner " +

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ func (a *Assessment) withoutPod() []*Member {
 			members = append(members, m)
 		}
 	}
+	slices.SortFunc(members, func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return members
 }
 
