@@ -383,7 +383,8 @@ func TestAnOverrideEndsWithItsRollout(t *testing.T) {
 				for _, key := range []string{
 					rollout.ControlOverrideGuards, rollout.ControlOverrideBy, rollout.ControlOverrideRevision,
 				} {
-					if got := s.lease.Annotations[key]; (got != "") != (tc.stays && key != rollout.ControlOverrideRevision) {
+					got, stays := s.lease.Annotations[key], tc.stays && key != rollout.ControlOverrideRevision
+					if (got != "") != stays {
 						t.Errorf("%s on the Lease: %q", key, got)
 					}
 				}

@@ -389,7 +389,7 @@ var checkRows = []struct {
 	{"a pause", "Rollout", adoption.Warn, "it is paused; without that, the first step would be Remove etcd-main-2",
 		"quorate resume -n garden etcd-main", "", func(p *place) { p.control(rollout.ControlPaused, "true") }},
 	{"a pod that terminates", "Rollout", adoption.Warn, "it would wait: Wait: Terminating", "", "", func(p *place) {
-		p.world.terminating(1, time.Second)
+		p.terminating(1, time.Second)
 		p.etcd.Stop(1)
 	}},
 	{"data that are the same", "Hashes", adoption.Pass, "the data of 3 members have the same hash", "", "--data",

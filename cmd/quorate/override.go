@@ -31,10 +31,10 @@ func override() *cobra.Command {
 		Use:   "override [STATEFULSET] {GUARD[,GUARD…] --reason=TEXT | --clear}",
 		Short: "Keep guards from holding a rollout: the escape hatch, at your own risk",
 		Long: `Keeps the named guards from holding this rollout, for an hour or for as long as --for says. The
-override ends earlier when the rollout is complete, or if the template changes. It applies to these guards only: a guard that was
-overridden before and is not named now holds again. Whatever an overridden guard protects is then
-in your hands. Status, events and metrics show the override for as long as it lasts, with your
-name and your reason.
+override ends earlier when the rollout is complete, or if the template changes. It applies to
+these guards only: a guard that was overridden before and is not named now holds again. Whatever
+an overridden guard protects is then in your hands. Status, events and metrics show the override
+for as long as it lasts, with your name and your reason.
 
 If the coordinator does not name a guard, that guard is not what holds the rollout. To override
 it would only take a protection away, so the command refuses. It also refuses while no

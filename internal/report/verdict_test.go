@@ -76,8 +76,8 @@ func TestItSaysWhatHappensIfNobodyDoesAnything(t *testing.T) {
 			"nothing more is done until the cause is gone. etcd takes no writes meanwhile."},
 		{"an updated pod comes up", sight(0, silent(2)), "the rollout goes on by itself when that is over. etcd " +
 			"serves, but takes no writes if one more member fails."},
-		{"a certificate has expired", sight(0, expired(2)), "it stays so until somebody acts. etcd serves, but takes no " +
-			"writes if one more member fails."},
+		{"a certificate has expired", sight(0, expired(2)), "it stays so until somebody acts. etcd serves, but takes " +
+			"no writes if one more member fails."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := report.New(tc.seen, report.Report{})

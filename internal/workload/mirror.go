@@ -16,8 +16,8 @@ import (
 )
 
 // reopening says how long a watch that ended waits before it is opened again: one to two seconds, and longer after
-// every failure, up to ten to twenty. When an API server ends, the watches of all clusters end in the same moment, so each
-// waits for a time of its own. The limit is low, because an idle sidecar notices a rollout by its watch alone.
+// every failure, up to ten to twenty. When an API server ends, the watches of all clusters end in the same moment, so
+// each waits for a time of its own. The limit is low, because an idle sidecar notices a rollout by its watch alone.
 func reopening() wait.Backoff {
 	return wait.Backoff{Duration: time.Second, Factor: 2, Cap: 10 * time.Second, Jitter: 1, Steps: math.MaxInt}
 }

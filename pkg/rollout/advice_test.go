@@ -85,7 +85,8 @@ func TestAVoterWithoutAPodIsNamedWithTheWayOut(t *testing.T) {
 		{"and nobody else can remove it without the lock",
 			cluster(4, scaledInFrom4, func(w *world) { w.with(noAnswer(0)); w.state.NoLock = true }), "etcd-3 (ID 4",
 			[]string{"`etcdctl member remove 4`"}, []string{"quorate remove-member -n garden etcd etcd-3"}},
-		{"it may be the member of one of our pods", cluster(3, unmatched(0, 1, 2)), "could not be matched to a member", nil,
+		{"it may be the member of one of our pods", cluster(3, unmatched(0, 1, 2)), "could not be matched to a member",
+			nil,
 			[]string{"etcdctl member remove 1`"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -21,7 +21,9 @@ func (a *Assessment) withoutPod() []*Member {
 			members = append(members, m)
 		}
 	}
-	slices.SortFunc(members, func(a, b *Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(members, func(a, b *Member) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
 	return members
 }
 

@@ -120,8 +120,8 @@ func othersLeaving(a *Assessment, _ *Replica) Verdict {
 	return v
 }
 
-// doResized is what an operator does about pods that leave only to be resized. It is empty where there is none, and only
-// is true where nobody leaves for another reason.
+// doResized is what an operator does about pods that leave only to be resized. It is empty where there is none, and
+// only is true where nobody leaves for another reason.
 func (a *Assessment) doResized() (text string, only bool) {
 	only = len(a.goingAway) == 0
 	for i := range a.Replicas {

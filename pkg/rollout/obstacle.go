@@ -255,7 +255,7 @@ func (d *Decision) Do() string {
 			first = doShared + " "
 		}
 	}
-	switch d.Guard {
+	switch d.Guard { //nolint:exhaustive // The rows of the others say all of it.
 	case GuardQuorumFloor:
 		first += a.doElsewhere()
 	case GuardOthersLeaving:

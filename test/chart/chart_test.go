@@ -125,7 +125,8 @@ func TestTheChartGrantsWhatTheKustomizationDoes(t *testing.T) {
 	for _, tc := range []struct{ values, folder string }{
 		{"least", "base"}, {"druid", "druid/access"},
 	} {
-		same(t, tc.folder, rightsIn(t, rendered(t, tc.values)), rightsIn(t, kustomized(t, filepath.Join(deploy, tc.folder))))
+		same(t, tc.folder, rightsIn(t, rendered(t, tc.values)),
+			rightsIn(t, kustomized(t, filepath.Join(deploy, tc.folder))))
 	}
 	// What is for the whole cluster.
 	cluster := func(text string) (found []map[string]any) {

@@ -137,8 +137,8 @@ func parseAccess(text string) (*rights, error) {
 	}
 	if r.role == nil || r.binding == nil || (r.clusterRole == nil) != (r.clusterBinding == nil) ||
 		(r.policy == nil) != (r.policyBinding == nil) {
-		return nil, errors.New("deploy/: expected a Role and a RoleBinding, and a ClusterRole or a policy only with a " +
-			"binding")
+		return nil, errors.New("deploy/: expected a Role and a RoleBinding, and a ClusterRole or a policy only with " +
+			"a binding")
 	}
 	return r, nil
 }

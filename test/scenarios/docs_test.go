@@ -293,7 +293,8 @@ func (s *scene) haveSidecars(ctx context.Context, t *testing.T, want bool) {
 		require.Equal(t, want, has, "%s has a container quorate", pods[i].Name)
 		var tokens []string
 		for _, c := range pods[i].Spec.Containers {
-			if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath }) {
+			mounts := func(m corev1.VolumeMount) bool { return m.MountPath == tokenPath }
+			if slices.ContainsFunc(c.VolumeMounts, mounts) {
 				tokens = append(tokens, c.Name)
 			}
 		}

@@ -109,7 +109,10 @@ func TestAStuckRolloutSaysTheSameEverywhere(t *testing.T) {
 			s, op := s.in(t), op.in(t)
 			tc.stick()
 			do := wayOut(t, tc.guard, s.Spec.Name)
-			if tc.guard == "UpdatedFailing" { // What keeps the pod is known, and so is what to do about that.
+			switch tc.guard {
+			case "QuorumFloor": // First comes what to do about the voters without a pod, by their names.
+				do = "The voter "
+			case "UpdatedFailing": // What keeps the pod is known, and so is what to do about that.
 				do = "Check that the image exists, and that the node may pull it: 'kubectl describe pod -n " +
 					harness.Namespace + " " + first + "'."
 			}

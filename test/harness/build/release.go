@@ -70,7 +70,8 @@ func (b *builder) kubernetes(ctx context.Context, version string) (string, error
 	out, err := download.Output()
 	var answer struct{ GoMod, Error string }
 	if jsonErr := json.Unmarshal(out, &answer); jsonErr != nil || answer.GoMod == "" {
-		return "", fmt.Errorf("download %s v%s: %w", kubernetesModule, version, cmp.Or(err, jsonErr, errors.New(answer.Error)))
+		return "", fmt.Errorf("download %s v%s: %w", kubernetesModule, version,
+			cmp.Or(err, jsonErr, errors.New(answer.Error)))
 	}
 	goMod, err := os.ReadFile(answer.GoMod)
 	if err != nil {

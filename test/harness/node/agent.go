@@ -73,8 +73,8 @@ type Image struct {
 	// User is who it starts as, if the pod does not say: 0 is root, 65532 the user nonroot of distroless
 	// images. It has no effect where containers have no root file system of their own.
 	User int
-	// Archive is a file that holds the image itself, in the layout of the Open Container Initiative. Real nodes then take
-	// that one. The agent has no images, and starts the program.
+	// Archive is a file that holds the image itself, in the layout of the Open Container Initiative. Real nodes then
+	// take that one. The agent has no images, and starts the program.
 	Archive string
 }
 
