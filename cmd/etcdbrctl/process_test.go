@@ -218,7 +218,8 @@ func TestTheHostNeedsLittleMoreMemory(t *testing.T) {
 	}{
 		{"off, in its heap", least[off].heap - least[alone].heap, 1024},
 		{"off, anonymous", least[off].anonymous - least[alone].anonymous, 3072},
-		{"off, resident", least[off].resident - least[alone].resident, 5120},
+		// How much of the program's file is resident depends on what the kernel has read ahead: two to six MiB.
+		{"off, resident", least[off].resident - least[alone].resident, 8192},
 		{"on, in its heap", least[on].heap - least[alone].heap, 2048},
 		{"on, anonymous", least[on].anonymous - least[alone].anonymous, 5120},
 	} {

@@ -212,7 +212,7 @@ var checkRows = []struct {
 				}
 			})
 		}},
-	{"a user without the role root", "Authentication", adoption.Warn, "has not the role root",
+	{"a user without the role root", "Authentication", adoption.Warn, "does not have the role root",
 		"grant-role USER root", "",
 		func(p *place) {
 			p.members(func(m []*etcdtest.Member) {
@@ -239,7 +239,8 @@ var checkRows = []struct {
 	{"no budget counts the pods", "Budget", adoption.Warn, "no PodDisruptionBudget", "kubectl create " +
 		"poddisruptionbudget etcd-main --max-unavailable=1 --selector=app=etcd-main", "",
 		func(p *place) { p.budgets = nil }},
-	{"two budgets count the pods", "Budget", adoption.Fail, "refuses every eviction: all, etcd-main", "delete", "",
+	{"two budgets count the pods", "Budget", adoption.Fail, "refuses every eviction: all, etcd-main",
+		"kubectl get poddisruptionbudgets all etcd-main -o yaml", "",
 		func(p *place) { p.budgets = append(p.budgets, budgetOf("all", 1)) }},
 	{"a budget that never allows", "Budget", adoption.Fail, "never lets a pod go", "--removal=delete", "",
 		func(p *place) { p.budgets[0] = budgetOf("etcd-main", 0) }},
@@ -248,11 +249,14 @@ var checkRows = []struct {
 	{"budgets may not be read", "Budget", adoption.Unknown, "you may not list poddisruptionbudgets", "", "",
 		func(p *place) { p.forbids = []string{"list poddisruptionbudgets"} }},
 	{"nobody has made the ServiceAccount", "ServiceAccount", adoption.Fail, "names the ServiceAccount etcd-main, " +
-		"which does not exist", "kubectl create serviceaccount etcd-main -n garden", "",
+		"which does not exist", "kubectl apply -k deploy/base -n garden", "",
 		func(p *place) { p.accounts = []string{"default"} }},
 	{"nobody has made the ServiceAccount that the patch names", "ServiceAccount", adoption.Fail,
 		"deploy/sidecar-patch.yaml lets the pods run as the ServiceAccount etcd-main, which does not exist",
-		"kubectl create serviceaccount etcd-main -n garden", "", fresh},
+		"kubectl apply -k deploy/base -n garden", "", fresh},
+	{"nobody has made the account of another name", "ServiceAccount", adoption.Fail,
+		"names the ServiceAccount etcd, which does not exist", "kubectl create serviceaccount etcd -n garden", "",
+		func(p *place) { p.template(func(s *corev1.PodSpec) { s.ServiceAccountName = "etcd" }) }},
 	{"accounts may not be read", "ServiceAccount", adoption.Unknown, "you may not get serviceaccounts", "", "",
 		func(p *place) { p.forbids = []string{"get serviceaccounts"} }},
 	{"the account is that of whoever asks", "ServiceAccount", adoption.Pass, "exists", "", "", func(p *place) {
@@ -278,9 +282,11 @@ var checkRows = []struct {
 		"tells", "", "", func(p *place) { p.refused = []string{"create events"} }},
 	{"evictions need no right where pods are deleted", "Permissions", adoption.Pass, "every right", "",
 		"--removal=delete", func(p *place) { p.refused = []string{"create pods/eviction etcd-main-0"} }},
-	{"the Role is bound to another account", "Permissions", adoption.Fail, "the ServiceAccount default may not",
-		"kubectl create rolebinding default-quorate --role=etcd-main-quorate --serviceaccount=garden:default -n " +
-			"garden", "",
+	{"the Role is bound to another account", "Permissions", adoption.Fail, "the ServiceAccount etcd may not",
+		"kubectl create rolebinding etcd-quorate --role=etcd-main-quorate --serviceaccount=garden:etcd -n garden", "",
+		func(p *place) { p.template(func(s *corev1.PodSpec) { s.ServiceAccountName = "etcd" }) }},
+	{"the Role is not for everybody's account", "Permissions", adoption.Fail, "the ServiceAccount default may not",
+		"Do not bind the Role to the account default", "",
 		func(p *place) { p.template(func(s *corev1.PodSpec) { s.ServiceAccountName = "" }) }},
 	{"whoever may not ask about others impersonates", "Permissions", adoption.Pass, "every right", "", "",
 		func(p *place) { p.forbids, p.impersonates = []string{"create localsubjectaccessreviews"}, true }},
@@ -297,8 +303,13 @@ var checkRows = []struct {
 		p.refused = []string{"list pods"}
 	}},
 	{"no Quorate in the template", "Sidecars", adoption.Fail, "the pod template has no Quorate",
-		"--patch-file deploy/sidecar-patch.yaml", "",
+		"Copy deploy/sidecar-patch.yaml, with your image and etcd's names in it. ", "",
 		func(p *place) { p.template(func(s *corev1.PodSpec) { s.Containers = s.Containers[:2] }) }},
+	{"the pods keep an account of another name", "Sidecars", adoption.Fail, "the pod template has no Quorate",
+		"without serviceAccountName, because the pods keep the account etcd", "",
+		func(p *place) {
+			p.template(func(s *corev1.PodSpec) { s.Containers, s.ServiceAccountName = s.Containers[:2], "etcd" })
+		}},
 	{"an Etcd of etcd-druid has not opted in", "Sidecars", adoption.Fail, "the pod template has no Quorate",
 		"opt in", "",
 		func(p *place) {
@@ -310,7 +321,9 @@ var checkRows = []struct {
 			foreign(p.world)
 			p.pods[0].Spec.Containers = p.pods[0].Spec.Containers[:2]
 		}},
-	{"nobody brings the sidecars", "Sidecars", adoption.Fail, "nobody rolls them", "bootstrap-job", "",
+	{"nobody brings the sidecars", "Sidecars", adoption.Fail, "nobody rolls them",
+		"sed 's|etcd-main|etcd-main|g; s|image: quorate .*|image: IMAGE|' deploy/bootstrap-job.yaml | kubectl apply -n " +
+			"garden -f -", "",
 		func(p *place) {
 			for _, pod := range p.pods {
 				pod.Spec.Containers = pod.Spec.Containers[:2]
@@ -340,6 +353,18 @@ var checkRows = []struct {
 	{"Kubernetes rolls pods that have their sidecars", "Strategy", adoption.Fail, "Quorate only looks on",
 		"switch now", "",
 		func(p *place) { foreign(p.world) }},
+	{"Kubernetes rolls pods whose sidecars crash", "Strategy", adoption.Fail, "not yet OnDelete",
+		"Leave it until every sidecar runs", "", func(p *place) {
+			foreign(p.world)
+			s := &p.pods[1].Status.ContainerStatuses[2]
+			s.Ready, s.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "CrashLoopBackOff"}}
+		}},
+	{"there are no pods, and no sidecar is on its way", "Strategy", adoption.Fail, "not yet OnDelete",
+		"Leave it until every pod has its sidecar", "", func(p *place) {
+			fresh(p)
+			p.pods = nil
+		}},
 	{"Kubernetes rolls pods that have none yet", "Strategy", adoption.Fail, "not yet OnDelete", "Leave it until", "",
 		fresh},
 	{"an Etcd's strategy is not for people to change", "Strategy", adoption.Fail, "RollingUpdate", "etcd-druid would " +

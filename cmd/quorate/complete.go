@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/quorate/quorate/coordinator"
@@ -18,35 +19,39 @@ const completeEvery = 2 * time.Second
 // more to do, and ends as on SIGTERM: it gives the record and its lock back, and a sidecar goes on.
 //
 // Everything else is waited for, as every sidecar does: a Role or a StatefulSet that is not there yet, an update
-// strategy that leaves the coordinator nothing to do, a pause. The coordinator logs that.
+// strategy that leaves the coordinator nothing to do, a pause. The coordinator logs that. To be told to end before that
+// is an error: Kubernetes would take a Job for complete whose pod is drained and ends with exit code 0.
 func untilComplete(ctx context.Context, cfg coordinator.Config, run func(context.Context) error) error {
 	running, end := context.WithCancel(ctx)
 	defer end()
 	ended := make(chan error, 1)
 	go func() { ended <- run(running) }()
-	awaitComplete(running, cfg)
+	complete := awaitComplete(running, cfg)
 	end()
-	return <-ended
+	if err := <-ended; err != nil || complete {
+		return err
+	}
+	return errors.New("told to end before the rollout was complete")
 }
 
-// awaitComplete waits until the rollout is complete, or until ctx ends.
-func awaitComplete(ctx context.Context, cfg coordinator.Config) {
+// awaitComplete waits until the rollout is complete, and returns false if ctx ends before that.
+func awaitComplete(ctx context.Context, cfg coordinator.Config) bool {
 	cfg.Events, cfg.Nodes = nil, nil // What only explains a delay needs rights that a sidecar may not have.
 	ticks := time.NewTicker(completeEvery)
 	defer ticks.Stop()
 	for {
 		switch s, err := lookFromHere(ctx, cfg); {
 		case ctx.Err() != nil:
-			return
+			return false
 		case err != nil:
 			cfg.Log.WithError(err).Debug("nobody knows yet whether the rollout is complete")
 		case s.Action == rollout.ActionComplete:
 			cfg.Log.Infof("the rollout is complete (%s): this process ends, and the sidecars go on", s.Reason)
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-ticks.C:
 		}
 	}

@@ -71,7 +71,9 @@ func TestAJobWaitsUntilItIsStopped(t *testing.T) {
 			wait, stop := job(t, answering(t, a))
 			<-a.asked
 			stop()
-			if code, log := wait(); code != 0 || strings.Contains(log, "the rollout is complete") {
+			code, log := wait()
+			if code != 1 || strings.Contains(log, "the rollout is complete") ||
+				!strings.Contains(log, "told to end before the rollout was complete") {
 				t.Errorf("exit code %d, standard error\n%s", code, log)
 			}
 		})

@@ -37,8 +37,9 @@ and ends with exit code 0.
 
 With --until-complete it ends like that when the rollout is complete, as quorate status --watch
 judges that, whoever completed it and whenever. That is for a Job which rolls pods that have no
-sidecar yet. While the rollout holds or is paused, the Job waits, and so it does while the update
-strategy is not OnDelete.`,
+sidecar yet. While the rollout holds or is paused, the Job waits, and so it does while the
+update strategy is not OnDelete. If it is told to end before that, the exit code is 1, so that
+its Job is not taken for complete.`,
 		Example: `  # As a container of an etcd-druid pod (POD_NAME and POD_NAMESPACE are set there):
   quorate sidecar --endpoints=https://etcd-main-local:2379 \
     --cacert=/var/etcd/ssl/ca/bundle.crt --cert=/var/etcd/ssl/client/tls.crt --key=/var/etcd/ssl/client/tls.key

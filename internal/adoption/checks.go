@@ -122,8 +122,9 @@ func claims(l *look) Finding {
 		if len(p.Unclaimed) > 0 {
 			return found(Fail, "%s has no volume for the claim template %s, at which the StatefulSet controller fails "+
 				"before it creates any pod above it", p.Name, list(p.Unclaimed)).
-				do("Make the StatefulSet anew with its former claim templates. Its pods go on running.",
-					l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name), "then apply it again with these")
+				do("Recreate the StatefulSet with its former claim templates: this command leaves its pods running, and "+
+					"then apply it again with these templates.",
+					l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name))
 		}
 	}
 	if why := l.Unread["persistentvolumeclaims"]; why != "" {
@@ -144,8 +145,8 @@ func recreation(l *look) Finding {
 	if l.State.Set.OrderedReady {
 		return found(Warn, "podManagementPolicy is OrderedReady: a pod comes back only when every lower one is "+
 			"Ready, so some outages need a person").
-			do("Recreate the StatefulSet with podManagementPolicy Parallel. Its pods go on running.",
-				l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name), "then apply it again with Parallel")
+			do("Recreate the StatefulSet: this command leaves its pods running, and then apply it again with "+
+				"podManagementPolicy Parallel.", l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name))
 	}
 	return found(Pass, "podManagementPolicy is Parallel")
 }
@@ -163,7 +164,7 @@ func kubernetes(l *look) Finding {
 	}
 	v, known := rollout.ParseVersion(l.Kubernetes)
 	if !known || v.Major != 1 || v.Minor < triedKubernetes[0] || v.Minor > triedKubernetes[1] {
-		return found(Warn, "Quorate was run with Kubernetes 1.%d to 1.%d, and this is %s", triedKubernetes[0],
+		return found(Warn, "Quorate was tested with Kubernetes 1.%d to 1.%d, and this is %s", triedKubernetes[0],
 			triedKubernetes[1], l.Kubernetes).do("Try it on a cluster of this version first.")
 	}
 	return found(Pass, "Kubernetes %s", l.Kubernetes)
@@ -234,7 +235,7 @@ func memberURLs(l *look) Finding {
 		}
 	}
 	if len(also) > 0 {
-		return found(Warn, "beside a URL of its own, a member advertises one that others answer too: %s", list(also)).
+		return found(Warn, "beside a URL of its own, a member advertises one that others answer as well: %s", list(also)).
 			do("Leave it out of --advertise-client-urls. Clients reach the cluster by the Service all the same.")
 	}
 	return found(Pass, "each of %s advertises a URL of its own", several(started, "member"))
@@ -256,7 +257,7 @@ func authentication(l *look) Finding {
 			"etcdctl user grant-role "+cmp.Or(l.User, "USER")+" root")
 	}
 	if m.Barred == rollout.ByLogin {
-		return sign(found(Fail, "etcd's authentication is on, and it does not know who asks (as %s)", as))
+		return sign(found(Fail, "etcd's authentication is on, and it does not accept who asks (as %s)", as))
 	}
 	refused := m.Detail
 	for _, x := range m.Members {
@@ -264,7 +265,7 @@ func authentication(l *look) Finding {
 			refused = cmp.Or(refused, x.Probe.Detail)
 		}
 		if x.Probe.Barred == rollout.ByLogin {
-			return sign(found(Fail, "etcd's authentication is on, and %s does not know who asks (as %s)", x.Name, as))
+			return sign(found(Fail, "etcd's authentication is on, and %s does not accept who asks (as %s)", x.Name, as))
 		}
 	}
 	switch l.Authentication {
@@ -278,7 +279,7 @@ func authentication(l *look) Finding {
 		if strings.Contains(refused, "permission denied") {
 			return root(found(Fail, "etcd's authentication is on, and refuses what a rollout needs: %s", refused))
 		}
-		return root(found(Warn, "etcd's authentication is on, and this user has not the role root: a rollout works, "+
+		return root(found(Warn, "etcd's authentication is on, and this user does not have the role root: a rollout works, "+
 			"but etcd 3.5.28 and newer may refuse to move leadership, and every version refuses to remove ghosts and "+
 			"to defragment"))
 	}
@@ -313,17 +314,18 @@ func budget(l *look) Finding {
 		b, replicas := counting[0], l.State.Set.Replicas
 		if workload.Blocks(b, replicas, l.Set.Spec.Selector) {
 			return found(Fail, "the PodDisruptionBudget %s never lets a pod go, although all are healthy", b.Name).
-				do("Let it allow one, or have pods deleted with --removal=delete.", l.kubectl("patch "+
-					"poddisruptionbudget %s "+
-					`--type=merge --patch '{"spec":{"minAvailable":null,"maxUnavailable":1}}'`, b.Name))
+				do("Let it allow one, or have pods deleted with --removal=delete. If it counts pods of other programs "+
+					"too, make one for these pods instead, and take them out of this one's selector.",
+					l.kubectl("get poddisruptionbudget %s -o yaml", b.Name))
 		}
 		return found(Pass, "the PodDisruptionBudget %s counts the pods, and lets %s go while all are healthy", b.Name,
 			several(max(workload.Spare(b, replicas), 1), "pod"))
 	}
 	return found(Fail, "several PodDisruptionBudgets count the pods, so the API refuses every eviction: %s",
 		list(names)).
-		do("Leave one, or have pods deleted with --removal=delete.",
-			l.kubectl("delete poddisruptionbudget %s", names[len(names)-1]))
+		do("Leave one that counts these pods and no others: narrow the selector of the rest, or delete them. Or have "+
+			"pods deleted with --removal=delete.",
+			l.kubectl("get poddisruptionbudgets %s -o yaml", strings.Join(names, " ")))
 }
 
 // managed is true for the StatefulSet of an Etcd of etcd-druid, which reverts what others write to it.
@@ -345,8 +347,20 @@ func account(l *look) Finding {
 	if AccountOf(&l.Set.Spec.Template.Spec) != name {
 		names = "deploy/sidecar-patch.yaml lets the pods run as the ServiceAccount " + name
 	}
-	return found(Fail, "%s, which does not exist: no pod that is removed would come back", names).
-		do("Make it first.", l.kubectl("create serviceaccount %s", name))
+	f := found(Fail, "%s, which does not exist: no pod that is removed would come back", names)
+	if name == l.Set.Name && !l.managed() {
+		return f.do("Make it with its Role. deploy/base has both, and so has the Helm chart.", l.applyBase("deploy/base"))
+	}
+	return f.do("Make it first.", l.kubectl("create serviceaccount %s", name))
+}
+
+// applyBase applies the Role that a folder of deploy has for etcd-main, for this StatefulSet.
+func (l *look) applyBase(folder string) string {
+	if l.Set.Name == "etcd-main" {
+		return l.kubectl("apply -k %s", folder)
+	}
+	return fmt.Sprintf("kubectl kustomize %s | sed 's/etcd-main/%s/g' | kubectl apply -n %s -f -", folder,
+		l.Set.Name, l.Set.Namespace)
 }
 
 func permissions(l *look) Finding {
@@ -378,17 +392,18 @@ func permissions(l *look) Finding {
 	if l.managed() {
 		base = "deploy/druid/access"
 	}
-	apply := l.kubectl("apply -k %s", base)
-	if l.Set.Name != "etcd-main" {
-		apply = fmt.Sprintf("kubectl kustomize %s | sed 's/etcd-main/%s/g' | kubectl apply -n %s -f -", base,
-			l.Set.Name,
-			l.Set.Namespace)
+	apply := l.applyBase(base)
+	switch name {
+	case l.Set.Name:
+		return f.do("Grant them. If the account is not Quorate's own, add deploy/components/existing-account, so that it "+
+			"stays when the Role goes.", apply)
+	case "default":
+		return f.do("Grant them to an account of its own: set serviceAccountName in the pod template, as "+
+			"deploy/sidecar-patch.yaml does. Do not bind the Role to the account default: every pod of the namespace "+
+			"that names no account runs as that one.", apply)
 	}
-	if name == l.Set.Name {
-		return f.do("Grant them.", apply)
-	}
-	return f.do("Grant them. The Role is bound to the ServiceAccount "+l.Set.Name+", so bind it to this one too.",
-		apply,
+	return f.do("Grant them with deploy/components/existing-account. The Role is bound to the ServiceAccount "+l.Set.Name+
+		", so bind it to this one too.", apply,
 		l.kubectl("create rolebinding %s-quorate --role=%s-quorate --serviceaccount=%s:%s", name, l.Set.Name,
 			l.Set.Namespace, name))
 }
@@ -432,9 +447,14 @@ func sidecars(l *look) Finding {
 		return found(Fail, "the pod template has no Quorate").do("Let the Etcd opt in, as " +
 			"docs/getting-started.md#opt-in says.")
 	case here == nil:
-		return found(Fail, "the pod template has no Quorate").do("Add the sidecar, with your image and etcd's names "+
-			"in it. Leave the update strategy at RollingUpdate for that.",
-			l.kubectl("patch statefulset %s --patch-file deploy/sidecar-patch.yaml", l.Set.Name))
+		account := ""
+		if of := AccountOf(spec); of != "" && of != "default" && of != l.Set.Name {
+			account = ", and without serviceAccountName, because the pods keep the account " + of
+		}
+		return found(Fail, "the pod template has no Quorate").do("Copy deploy/sidecar-patch.yaml, with your image and "+
+			"etcd's names in it"+account+". Leave the update strategy at RollingUpdate for that. Every member has to "+
+			"serve first, because RollingUpdate takes the next pod whoever is down.",
+			l.kubectl("patch statefulset %s --patch-file sidecar-patch.yaml", l.Set.Name))
 	}
 	if wrong := Misled(here, l.Set); wrong != "" {
 		return found(Fail, "the sidecars cannot find their StatefulSet").do(wrong)
@@ -442,7 +462,9 @@ func sidecars(l *look) Finding {
 	switch {
 	case len(without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && none:
 		return found(Fail, "the pod template has Quorate, and no pod has it: nobody rolls them").
-			do("Let a Job roll them this once.", l.kubectl("apply -f deploy/bootstrap-job.yaml"))
+			do("Let a Job roll them this once, with your image and the Secrets with etcd's certificates.",
+				fmt.Sprintf("sed 's|etcd-main|%s|g; s|image: quorate .*|image: IMAGE|' deploy/bootstrap-job.yaml | "+
+					"kubectl apply -n %s -f -", l.Set.Name, l.Set.Namespace))
 	case len(without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
 		return found(Fail, "no Quorate in %s; the others roll it", list(without)).do("Wait for the end of the rollout.",
 			fmt.Sprintf("%s status -n %s %s --watch", l.Called, l.Set.Namespace, l.Set.Name))
@@ -506,16 +528,20 @@ func strategy(l *look) Finding {
 	patch := l.kubectl(`patch statefulset %s --type=merge --patch `+
 		`'{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'`, l.Set.Name)
 	without, _ := Without(l.Dump, l.Set, l.Names)
+	down, _ := Crashed(l.Dump, l.Set, l.Names)
 	switch is := cmp.Or(l.Set.Spec.UpdateStrategy.Type, appsv1.RollingUpdateStatefulSetStrategyType); {
 	case is == appsv1.OnDeleteStatefulSetStrategyType:
 		return found(Pass, "the update strategy is OnDelete")
 	case l.managed():
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods", is).do("Do not change it here: " +
 			"etcd-druid would revert that. The policy of deploy/druid sets it for an Etcd that opts in.")
-	case len(without) > 0:
+	case len(without) > 0 || QuorateIn(&l.Set.Spec.Template.Spec) == nil:
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods: not yet OnDelete", is).
 			do("Leave it until every pod has its sidecar, because with OnDelete and without sidecars nobody rolls the "+
 				"pods. Then:", patch)
+	case len(down) > 0:
+		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods: not yet OnDelete", is).
+			do("Leave it until every sidecar runs. Then:", patch)
 	default:
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods, and Quorate only looks on", is).
 			do("Every pod has its sidecar, so switch now.", patch)

@@ -257,7 +257,9 @@ func (d *Decision) Do() string {
 	}
 	switch d.Guard { //nolint:exhaustive // The rows of the others say all of it.
 	case GuardQuorumFloor:
-		first += a.doElsewhere()
+		if elsewhere := a.doElsewhere(); elsewhere != "" { // The rest of the row would bury it.
+			return a.Named(first + elsewhere + "Otherwise bring members back. May be overridden, at the price of quorum.")
+		}
 	case GuardOthersLeaving:
 		var only bool
 		if first, only = a.doResized(); only {

@@ -146,6 +146,25 @@ func TestTheChartGrantsWhatTheKustomizationDoes(t *testing.T) {
 		}
 		same(t, "components/"+tc.file, cluster(rendered(t, tc.values)), cluster(string(text)))
 	}
+	// The rights of people, which the chart grants in its namespace alone.
+	people := func(text string) (found []map[string]any) {
+		for _, o := range rightsIn(t, text) {
+			name := o["metadata"].(map[string]any)["name"].(string)
+			if of := strings.TrimPrefix(name, "etcd-main-"); o["rules"] != nil &&
+				(of == "quorate-viewer" || of == "quorate-operator") {
+				found = append(found, map[string]any{"metadata": map[string]any{"name": of}, "rules": o["rules"]})
+			}
+		}
+		return found
+	}
+	text, err := os.ReadFile(filepath.Join(deploy, "operator.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ours := people(rendered(t, "everything")); len(ours) != 2 {
+		t.Errorf("the chart has %d Roles of people", len(ours))
+	}
+	same(t, "operator.yaml", people(rendered(t, "everything")), people(string(text)))
 }
 
 // same compares objects without the labels that Helm wants.
