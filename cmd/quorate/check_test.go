@@ -392,8 +392,7 @@ var checkRows = []struct {
 		p.stopped(1, time.Hour, "CrashLoopBackOff")
 		p.etcd.Stop(1)
 	}},
-	{"voters elsewhere", "Rollout", adoption.Fail, "held by QuorumFloor", "one etcd cluster in several StatefulSets",
-		"",
+	{"voters elsewhere", "Rollout", adoption.Fail, "held by QuorumFloor", "etcdctl member remove b0", "",
 		func(p *place) {
 			for i := range uint64(2) {
 				p.etcd.Add(etcdtest.Member{ID: 0xb0 + i, Name: "other-" + strconv.Itoa(int(i)),

@@ -122,8 +122,8 @@ func claims(l *look) Finding {
 		if len(p.Unclaimed) > 0 {
 			return found(Fail, "%s has no volume for the claim template %s, at which the StatefulSet controller fails "+
 				"before it creates any pod above it", p.Name, list(p.Unclaimed)).
-				do("Recreate the StatefulSet with its former claim templates: this command leaves its pods running, and "+
-					"then apply it again with these templates.",
+				do("Recreate the StatefulSet with its former claim templates: this command leaves its pods running. "+
+					"Then apply it again with these templates.",
 					l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name))
 		}
 	}
@@ -145,7 +145,7 @@ func recreation(l *look) Finding {
 	if l.State.Set.OrderedReady {
 		return found(Warn, "podManagementPolicy is OrderedReady: a pod comes back only when every lower one is "+
 			"Ready, so some outages need a person").
-			do("Recreate the StatefulSet: this command leaves its pods running, and then apply it again with "+
+			do("Recreate the StatefulSet: this command leaves its pods running. Then apply it again with "+
 				"podManagementPolicy Parallel.", l.kubectl("delete statefulset %s --cascade=orphan", l.Set.Name))
 	}
 	return found(Pass, "podManagementPolicy is Parallel")
@@ -235,7 +235,8 @@ func memberURLs(l *look) Finding {
 		}
 	}
 	if len(also) > 0 {
-		return found(Warn, "beside a URL of its own, a member advertises one that others answer as well: %s", list(also)).
+		return found(Warn, "beside a URL of its own, a member advertises one that others answer as well: %s",
+			list(also)).
 			do("Leave it out of --advertise-client-urls. Clients reach the cluster by the Service all the same.")
 	}
 	return found(Pass, "each of %s advertises a URL of its own", several(started, "member"))
@@ -279,8 +280,8 @@ func authentication(l *look) Finding {
 		if strings.Contains(refused, "permission denied") {
 			return root(found(Fail, "etcd's authentication is on, and refuses what a rollout needs: %s", refused))
 		}
-		return root(found(Warn, "etcd's authentication is on, and this user does not have the role root: a rollout works, "+
-			"but etcd 3.5.28 and newer may refuse to move leadership, and every version refuses to remove ghosts and "+
+		return root(found(Warn, "etcd's authentication is on, and this user does not have the role root: a rollout "+
+			"works, but etcd 3.5.28 and newer may refuse to move leadership, and every version refuses to remove ghosts and "+
 			"to defragment"))
 	}
 	return found(Unknown, "whether etcd's authentication is on is not known: %s", l.AuthenticationUnknown)
@@ -395,8 +396,8 @@ func permissions(l *look) Finding {
 	apply := l.applyBase(base)
 	switch name {
 	case l.Set.Name:
-		return f.do("Grant them. If the account is not Quorate's own, add deploy/components/existing-account, so that it "+
-			"stays when the Role goes.", apply)
+		return f.do("Grant them. If the account is not Quorate's own, add deploy/components/existing-account, so that "+
+			"it stays when the Role goes.", apply)
 	case "default":
 		return f.do("Grant them to an account of its own: set serviceAccountName in the pod template, as "+
 			"deploy/sidecar-patch.yaml does. Do not bind the Role to the account default: every pod of the namespace "+

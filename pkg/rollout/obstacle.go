@@ -258,7 +258,8 @@ func (d *Decision) Do() string {
 	switch d.Guard { //nolint:exhaustive // The rows of the others say all of it.
 	case GuardQuorumFloor:
 		if elsewhere := a.doElsewhere(); elsewhere != "" { // The rest of the row would bury it.
-			return a.Named(first + elsewhere + "Otherwise bring members back. May be overridden, at the price of quorum.")
+			return a.Named(first + elsewhere +
+				"Otherwise bring members back. May be overridden, at the price of quorum.")
 		}
 	case GuardOthersLeaving:
 		var only bool
