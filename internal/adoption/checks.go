@@ -281,8 +281,8 @@ func authentication(l *look) Finding {
 			return root(found(Fail, "etcd's authentication is on, and refuses what a rollout needs: %s", refused))
 		}
 		return root(found(Warn, "etcd's authentication is on, and this user does not have the role root: a rollout "+
-			"works, but etcd 3.5.28 and newer may refuse to move leadership, and every version refuses to remove ghosts and "+
-			"to defragment"))
+			"works, but etcd 3.5.28 and newer may refuse to move leadership, and every version refuses to remove "+
+			"ghosts and to defragment"))
 	}
 	return found(Unknown, "whether etcd's authentication is on is not known: %s", l.AuthenticationUnknown)
 }
@@ -350,7 +350,8 @@ func account(l *look) Finding {
 	}
 	f := found(Fail, "%s, which does not exist: no pod that is removed would come back", names)
 	if name == l.Set.Name && !l.managed() {
-		return f.do("Make it with its Role. deploy/base has both, and so has the Helm chart.", l.applyBase("deploy/base"))
+		return f.do("Make it with its Role. deploy/base has both, and so has the Helm chart.",
+			l.applyBase("deploy/base"))
 	}
 	return f.do("Make it first.", l.kubectl("create serviceaccount %s", name))
 }
@@ -403,8 +404,8 @@ func permissions(l *look) Finding {
 			"deploy/sidecar-patch.yaml does. Do not bind the Role to the account default: every pod of the namespace "+
 			"that names no account runs as that one.", apply)
 	}
-	return f.do("Grant them with deploy/components/existing-account. The Role is bound to the ServiceAccount "+l.Set.Name+
-		", so bind it to this one too.", apply,
+	return f.do("Grant them with deploy/components/existing-account. The Role is bound to the ServiceAccount "+
+		l.Set.Name+", so bind it to this one too.", apply,
 		l.kubectl("create rolebinding %s-quorate --role=%s-quorate --serviceaccount=%s:%s", name, l.Set.Name,
 			l.Set.Namespace, name))
 }
