@@ -38,7 +38,7 @@ const (
 	AuthOff Authentication = iota + 1
 	// AuthRoot: it is on, and the user has the role root.
 	AuthRoot
-	// AuthLimited: it is on, and the user has not that role.
+	// AuthLimited: it is on, and the user does not have that role.
 	AuthLimited
 	// AuthNobody: it is on, and nobody has signed in.
 	AuthNobody
@@ -103,9 +103,7 @@ func (o *Observer) Hashes(ctx context.Context, m rollout.Membership) (revision i
 	var asking sync.WaitGroup
 	for i := range m.Members {
 		x, h := &m.Members[i], &hashes[i]
-		if h.Member = x.Name; h.Member == "" {
-			h.Member = fmt.Sprintf("%x", x.ID)
-		}
+		h.Member = rollout.Label(x.Name, x.ID)
 		client, err := o.clientOf(ctx, m, x.ID)
 		if err != nil {
 			h.Err = err

@@ -102,8 +102,7 @@ const noDecision = ", so this is no decision"
 // a port-forward leads to, and not every member has one. A member that could have been asked and is silent is a fact.
 // The program is called so, and verb is the command of it that asks, with its own flags.
 func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pods []*corev1.Pod,
-	etcd rollout.Membership,
-	failure error) *report.NotAsked {
+	etcd rollout.Membership, failure error) *report.NotAsked {
 	n := &report.NotAsked{}
 	silent := silentOf(etcd)
 	var none *membership.NoListError
@@ -122,7 +121,7 @@ func unheard(called, verb string, o *options.Client, cfg coordinator.Config, pod
 		return nil
 	}
 	for _, m := range silent {
-		n.Details = append(n.Details, cmp.Or(m.Name, fmt.Sprintf("%x", m.ID))+" ("+strings.Join(m.ClientURLs, ", ")+
+		n.Details = append(n.Details, rollout.Label(m.Name, m.ID)+" ("+strings.Join(m.ClientURLs, ", ")+
 			"): "+m.Probe.Detail)
 	}
 	for i := range n.Details { // What gRPC says before the reason.

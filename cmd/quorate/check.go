@@ -338,8 +338,7 @@ func accessOf(ctx context.Context, rc *rest.Config, needs []adoption.Need, names
 		}
 	}
 	return adoption.Access{Unknown: "you may neither create localsubjectaccessreviews nor impersonate it in " +
-		"namespace " +
-		namespace + "; ask an administrator of the namespace, or run this in a pod of that account"}, nil
+		"namespace " + namespace + "; ask an administrator of the namespace, or run this in a pod of that account"}, nil
 }
 
 func askEach(ctx context.Context, is refused, needs []adoption.Need, account string) (access adoption.Access, _ error) {

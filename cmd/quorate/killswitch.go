@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/pkg/options"
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -84,11 +85,8 @@ func (s killSwitch) run(cmd *cobra.Command, f *fleet, yes bool) error {
 		return nil
 	}
 	if len(f.names) == 0 && !yes {
-		sets := "StatefulSets"
-		if len(meant) == 1 {
-			sets = "StatefulSet"
-		}
-		fmt.Fprintf(errs, "%s %d %s %s: %s\n", s.verb, len(meant), sets, f.whose(), someOf(inWordsAll(meant)))
+		fmt.Fprintf(errs, "%s %s %s: %s\n", s.verb, report.Plural(len(meant), "1 StatefulSet", "%d StatefulSets"),
+			f.whose(), someOf(inWordsAll(meant)))
 		err := confirm(cmd.Context(), cmd.InOrStdin(), errs, "how many they are", fmt.Sprint(len(meant)))
 		if err != nil {
 			return err

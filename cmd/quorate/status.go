@@ -185,7 +185,7 @@ func (f *statusFlags) look(ctx context.Context, o *options.Client, cfg coordinat
 	if without, all := adoption.Without(dump, &dump.StatefulSets[0], o.Kubernetes.Names()); !all {
 		s.Without = without
 	}
-	down, words := adoption.Crashed(dump, &dump.StatefulSets[0], o.Kubernetes.Names())
+	down, words, _ := adoption.Crashed(dump, &dump.StatefulSets[0], o.Kubernetes.Names())
 	s.Crashed(down)
 	if words != "" && !s.Current && !s.Claimed && s.Action != rollout.ActionIdle {
 		s.Nobody = words

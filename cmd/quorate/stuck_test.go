@@ -193,7 +193,6 @@ func pageOf(t *testing.T, s report.Status) string {
 }
 
 // alerted is the word that an alert begins with, by the metric of the coordinator that made this report.
-// test/monitoring has the words that the alerts make of the metric.
 func alerted(t *testing.T, r report.Report) string {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -202,19 +201,9 @@ func alerted(t *testing.T, r report.Report) string {
 		t.Fatal(err)
 	}
 	metrics.Show(r)
-	families, err := registry.Gather()
+	words, err := reporttest.Verdicts(registry)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var words []string
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == "quorate_verdict" && l.GetName() == "safety" && m.GetGauge().GetValue() == 1 {
-					words = append(words, strings.ToUpper(strings.ReplaceAll(l.GetValue(), "_", " ")))
-				}
-			}
-		}
 	}
 	return strings.Join(words, ", ")
 }

@@ -83,7 +83,7 @@ func AccountFor(set *appsv1.StatefulSet) string {
 
 // Access is what the API server's authorizer says of that account.
 type Access struct {
-	// Refused are the rights that it has not.
+	// Refused are the rights that it lacks.
 	Refused []Need
 	// Unknown says why nobody could ask, and is empty if somebody has.
 	Unknown string

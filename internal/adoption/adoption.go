@@ -182,10 +182,18 @@ type look struct {
 	// pods are the StatefulSet's own, by name, and decision is what a rollout would begin with.
 	pods     []rollout.Pod
 	decision rollout.Decision
+	// without are the pods that have no Quorate, and none says that no pod has it. Down says why it does not run in
+	// those that have it, and see is the command that shows more.
+	without []string
+	none    bool
+	down    map[string]string
+	see     string
 }
 
 func newLook(c *Cluster) *look {
 	l := &look{Cluster: c, decision: rollout.Decide(c.State, c.Policy)}
+	l.without, l.none = Without(c.Dump, c.Set, c.Names)
+	l.down, _, l.see = Crashed(c.Dump, c.Set, c.Names)
 	for i := range c.State.Pods {
 		if c.State.Pods[i].Owned {
 			l.pods = append(l.pods, c.State.Pods[i])
@@ -218,14 +226,6 @@ func found(r Result, format string, args ...any) Finding {
 func (f Finding) do(what string, run ...string) Finding {
 	f.Do, f.Run = what, run
 	return f
-}
-
-// several is a number with its noun.
-func several(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func list(names []string) string { return strings.Join(names, ", ") }

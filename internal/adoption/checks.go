@@ -3,6 +3,7 @@ package adoption
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/quorate/quorate/internal/report"
 	"github.com/quorate/quorate/internal/workload"
@@ -184,11 +186,7 @@ func etcdVersions(l *look) Finding {
 		}
 		told[text] = true
 	}
-	versions := make([]string, 0, len(told))
-	for v := range told {
-		versions = append(versions, v)
-	}
-	slices.Sort(versions)
+	versions := slices.Sorted(maps.Keys(told))
 	switch {
 	case len(versions) == 0:
 		return found(Unknown, "no member has told its version")
@@ -214,7 +212,7 @@ func memberURLs(l *look) Finding {
 			continue // It has never started.
 		}
 		started++
-		name := cmp.Or(x.Name, fmt.Sprintf("%x", x.ID))
+		name := rollout.Label(x.Name, x.ID)
 		own, shared := membership.OwnURLs(m, x)
 		if len(own) == 0 {
 			return found(Fail, "%s advertises only addresses that other members answer as well: %s", name,
@@ -239,7 +237,7 @@ func memberURLs(l *look) Finding {
 			list(also)).
 			do("Leave it out of --advertise-client-urls. Clients reach the cluster by the Service all the same.")
 	}
-	return found(Pass, "each of %s advertises a URL of its own", several(started, "member"))
+	return found(Pass, "each of %s advertises a URL of its own", report.Plural(started, "1 member", "%d members"))
 }
 
 func authentication(l *look) Finding {
@@ -302,15 +300,9 @@ func budget(l *look) Finding {
 	slices.Sort(names)
 	switch len(counting) {
 	case 0:
-		selector := []string{}
-		for key, value := range l.Set.Spec.Selector.MatchLabels {
-			selector = append(selector, key+"="+value)
-		}
-		slices.Sort(selector)
 		return found(Warn, "no PodDisruptionBudget counts the pods, so a drain may take a member while Quorate "+
 			"replaces another one").do("Make one.", l.kubectl("create poddisruptionbudget %s --max-unavailable=1 "+
-			"--selector=%s",
-			l.Set.Name, strings.Join(selector, ",")))
+			"--selector=%s", l.Set.Name, labels.Set(l.Set.Spec.Selector.MatchLabels)))
 	case 1:
 		b, replicas := counting[0], l.State.Set.Replicas
 		if workload.Blocks(b, replicas, l.Set.Spec.Selector) {
@@ -320,7 +312,7 @@ func budget(l *look) Finding {
 					l.kubectl("get poddisruptionbudget %s -o yaml", b.Name))
 		}
 		return found(Pass, "the PodDisruptionBudget %s counts the pods, and lets %s go while all are healthy", b.Name,
-			several(max(workload.Spare(b, replicas), 1), "pod"))
+			report.Plural(max(workload.Spare(b, replicas), 1), "1 pod", "%d pods"))
 	}
 	return found(Fail, "several PodDisruptionBudgets count the pods, so the API refuses every eviction: %s",
 		list(names)).
@@ -443,7 +435,6 @@ func inGroups(needs []Need) string {
 func sidecars(l *look) Finding {
 	spec := &l.Set.Spec.Template.Spec
 	here := QuorateIn(spec)
-	without, none := Without(l.Dump, l.Set, l.Names)
 	switch {
 	case here == nil && l.managed():
 		return found(Fail, "the pod template has no Quorate").do("Let the Etcd opt in, as " +
@@ -462,30 +453,26 @@ func sidecars(l *look) Finding {
 		return found(Fail, "the sidecars cannot find their StatefulSet").do(wrong)
 	}
 	switch {
-	case len(without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && none:
+	case len(l.without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType && l.none:
 		return found(Fail, "the pod template has Quorate, and no pod has it: nobody rolls them").
 			do("Let a Job roll them this once, with your image and the Secrets with etcd's certificates.",
 				fmt.Sprintf("sed 's|etcd-main|%s|g; s|image: quorate .*|image: IMAGE|' deploy/bootstrap-job.yaml | "+
 					"kubectl apply -n %s -f -", l.Set.Name, l.Set.Namespace))
-	case len(without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
-		return found(Fail, "no Quorate in %s; the others roll it", list(without)).do("Wait for the end of the rollout.",
-			fmt.Sprintf("%s status -n %s %s --watch", l.Called, l.Set.Namespace, l.Set.Name))
-	case len(without) > 0:
-		return found(Fail, "no Quorate in %s yet", list(without)).do("Wait until Kubernetes has rolled the pods.",
+	case len(l.without) > 0 && l.Set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		return found(Fail, "no Quorate in %s; the others roll it", list(l.without)).
+			do("Wait for the end of the rollout.",
+				fmt.Sprintf("%s status -n %s %s --watch", l.Called, l.Set.Namespace, l.Set.Name))
+	case len(l.without) > 0:
+		return found(Fail, "no Quorate in %s yet", list(l.without)).do("Wait until Kubernetes has rolled the pods.",
 			l.kubectl("rollout status statefulset/%s", l.Set.Name))
 	}
-	down, words := Crashed(l.Dump, l.Set, l.Names)
-	if len(down) > 0 {
+	if len(l.down) > 0 {
 		var pods []string
-		for pod, why := range down {
+		for pod, why := range l.down {
 			pods = append(pods, pod+" ("+why+")")
 		}
 		slices.Sort(pods)
-		_, see, _ := strings.Cut(words, "See why: ")
-		if see == "" {
-			see = l.kubectl("logs POD -c %s --previous", here.Name)
-		}
-		return found(Fail, "Quorate does not run in %s", list(pods)).do("See why.", see)
+		return found(Fail, "Quorate does not run in %s", list(pods)).do("See why.", l.see)
 	}
 	versions := l.sidecarVersions()
 	switch len(versions) {
@@ -502,11 +489,9 @@ func sidecars(l *look) Finding {
 // it is counts too.
 func (l *look) sidecarVersions() (versions []string) {
 	ids := map[string]string{}
-	for i := range l.Dump.Pods {
-		p := &l.Dump.Pods[i]
+	for _, p := range owned(l.Dump, l.Set, l.Names) {
 		c := QuorateIn(&p.Spec)
-		if c == nil || p.Namespace != l.Set.Namespace ||
-			len(l.named(func(x *rollout.Pod) bool { return x.UID == string(p.UID) })) == 0 {
+		if c == nil {
 			continue
 		}
 		version, id := c.Image, ""
@@ -529,19 +514,17 @@ func (l *look) sidecarVersions() (versions []string) {
 func strategy(l *look) Finding {
 	patch := l.kubectl(`patch statefulset %s --type=merge --patch `+
 		`'{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'`, l.Set.Name)
-	without, _ := Without(l.Dump, l.Set, l.Names)
-	down, _ := Crashed(l.Dump, l.Set, l.Names)
 	switch is := cmp.Or(l.Set.Spec.UpdateStrategy.Type, appsv1.RollingUpdateStatefulSetStrategyType); {
 	case is == appsv1.OnDeleteStatefulSetStrategyType:
 		return found(Pass, "the update strategy is OnDelete")
 	case l.managed():
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods", is).do("Do not change it here: " +
 			"etcd-druid would revert that. The policy of deploy/druid sets it for an Etcd that opts in.")
-	case len(without) > 0 || QuorateIn(&l.Set.Spec.Template.Spec) == nil:
+	case len(l.without) > 0 || QuorateIn(&l.Set.Spec.Template.Spec) == nil:
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods: not yet OnDelete", is).
 			do("Leave it until every pod has its sidecar, because with OnDelete and without sidecars nobody rolls the "+
 				"pods. Then:", patch)
-	case len(down) > 0:
+	case len(l.down) > 0:
 		return found(Fail, "the update strategy is %s, so Kubernetes rolls the pods: not yet OnDelete", is).
 			do("Leave it until every sidecar runs. Then:", patch)
 	default:
@@ -622,5 +605,5 @@ func hashes(l *look) Finding {
 			do("No update cures that. See docs/operations.md#when-etcd-raises-the-alarm-corrupt.")
 	}
 	return found(Pass, "at revision %d the data of %s have the same hash", l.Revision,
-		several(len(l.Hashes), "member"))
+		report.Plural(len(l.Hashes), "1 member", "%d members"))
 }

@@ -68,18 +68,27 @@ func Misled(c *corev1.Container, set *appsv1.StatefulSet) string {
 	return ""
 }
 
-// Crashed says what is wrong with the container that runs Quorate, whatever its name, for each pod of the StatefulSet
-// where it does not run. The words are empty if it runs in one.
-func Crashed(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names) (down map[string]string,
-	words string) {
+// owned are the pods of the StatefulSet.
+func owned(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names) (pods []*corev1.Pod) {
 	facts := workload.SetFacts(set, names)
+	for i := range dump.Pods {
+		if p := &dump.Pods[i]; workload.PodFacts(p, facts, names).Owned {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// Crashed says what is wrong with the container that runs Quorate, whatever its name, for each pod of the StatefulSet
+// where it does not run, and see is the command that shows why. The words are empty if it runs in one.
+func Crashed(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names) (down map[string]string,
+	words, see string) {
 	down = map[string]string{}
 	var list []string
-	running, look := false, ""
-	for i := range dump.Pods {
-		p := &dump.Pods[i]
+	running := false
+	for _, p := range owned(dump, set, names) {
 		c := QuorateIn(&p.Spec)
-		if c == nil || !workload.PodFacts(p, facts, names).Owned {
+		if c == nil {
 			continue
 		}
 		s := workload.StatusOf(p, c.Name)
@@ -93,15 +102,15 @@ func Crashed(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names)
 		}
 		down[p.Name] = why
 		list = append(list, p.Name+" ("+why+last+")")
-		if look == "" || last != "" {
-			look = howToSee(p, s)
+		if see == "" || last != "" {
+			see = howToSee(p, s)
 		}
 	}
 	if running || len(list) == 0 {
-		return down, ""
+		return down, "", see
 	}
 	slices.Sort(list)
-	return down, "Quorate does not run in " + strings.Join(list, ", ") + ". See why: " + look
+	return down, "Quorate does not run in " + strings.Join(list, ", ") + ". See why: " + see, see
 }
 
 // notRunning says why a container does not run, and how it ended last. One that has ended before and is not ready is
@@ -138,14 +147,11 @@ func howToSee(p *corev1.Pod, s *corev1.ContainerStatus) string {
 
 // Without are the pods of the StatefulSet whose sidecar has no Quorate, while others have it.
 func Without(dump *workload.Dump, set *appsv1.StatefulSet, names workload.Names) (without []string, all bool) {
-	facts, running := workload.SetFacts(set, names), 0
-	for i := range dump.Pods {
-		p := &dump.Pods[i]
-		switch {
-		case !workload.PodFacts(p, facts, names).Owned:
-		case QuorateIn(&p.Spec) != nil:
+	running := 0
+	for _, p := range owned(dump, set, names) {
+		if QuorateIn(&p.Spec) != nil {
 			running++
-		default:
+		} else {
 			without = append(without, p.Name)
 		}
 	}

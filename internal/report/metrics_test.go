@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorate/quorate/internal/report"
+	"github.com/quorate/quorate/internal/reporttest"
 )
 
 var update = flag.Bool("update", false, "write the expected files anew")
@@ -125,22 +126,12 @@ func TestTheMetricsPageIsWhatIsRegistered(t *testing.T) {
 	}
 }
 
-// verdicts are the words that the metric says, as the status writes them. Every alert begins with one.
+// verdicts are the words that the metric says.
 func verdicts(t *testing.T, g prometheus.Gatherer) []string {
 	t.Helper()
-	families, err := g.Gather()
+	words, err := reporttest.Verdicts(g)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var words []string
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == "quorate_verdict" && l.GetName() == "safety" && m.GetGauge().GetValue() == 1 {
-					words = append(words, strings.ToUpper(strings.ReplaceAll(l.GetValue(), "_", " ")))
-				}
-			}
-		}
 	}
 	return words
 }

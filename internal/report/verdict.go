@@ -63,7 +63,7 @@ func (p *Plan) Verdict() Verdict {
 	switch {
 	case p.Serving < p.Quorum && p.Serving+unsure >= p.Quorum:
 		return Verdict{NotKnown, fmt.Sprintf("%s members are known to serve, %d are needed, and %s", counts, p.Quorum,
-			plural(unsure, "one gives no sign", "%d give no sign")), notTold}
+			Plural(unsure, "one gives no sign", "%d give no sign")), notTold}
 	case p.Serving < p.Quorum:
 		return Verdict{QuorumLost, fmt.Sprintf("writes fail: %s members serve, and %d are needed", counts, p.Quorum),
 			noWrites}
@@ -105,7 +105,7 @@ func spare(counts string, serving, voters int) Verdict {
 	case more <= 0:
 		return Verdict{AtRisk, counts + ", none may fail", noSpare}
 	default:
-		return Verdict{Safe, counts + ", " + plural(more, "one", "%d") + " may fail", serves}
+		return Verdict{Safe, counts + ", " + Plural(more, "one", "%d") + " may fail", serves}
 	}
 }
 
@@ -138,7 +138,7 @@ func (s *Status) Verdict() Verdict {
 	}
 	counts := fmt.Sprintf("etcd is ready in %d/%d pods", ready, pods)
 	if ghosts := voters - pods; ghosts > 0 {
-		counts += plural(ghosts, ", and a ghost that votes", ", and %d ghosts that vote")
+		counts += Plural(ghosts, ", and a ghost that votes", ", and %d ghosts that vote")
 	}
 	const notAsked = " (etcd was not asked)"
 	switch quorum := voters/2 + 1; {
@@ -218,8 +218,8 @@ func Link(guard rollout.Guard) string {
 	return reference + "#" + strings.ToLower(string(guard))
 }
 
-// plural is the first text for one, and the other one, with the number, for more.
-func plural(n int, one, more string) string {
+// Plural is the first text for one, and the other one, with the number, for more.
+func Plural(n int, one, more string) string {
 	if n == 1 {
 		return one
 	}

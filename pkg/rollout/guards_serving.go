@@ -63,19 +63,20 @@ func quorumFloor(a *Assessment, c *Replica) Verdict {
 			"one", left, a.Quorum)
 	}
 	format := "%d of %d voters serve, quorum %d, removing this one leaves %d"
-	if left < a.Quorum && a.untrusted > 0 {
-		v := verdict(false, format+"; voters without a pod among the StatefulSet's ordinals, which may go "+
-			"at any time, are not counted on: %d", a.Serving, a.Voters, a.Quorum, left, a.untrusted)
-		if a.unmatched > 0 {
-			v = verdict(false, format+"; pods that could not be matched to a member: %d, so no "+
-				"member elsewhere is counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
-		}
-		v.text = a.elsewhere()
-		return v
-	}
-	v := verdict(left >= a.Quorum, format, a.Serving, a.Voters, a.Quorum, left)
-	if !v.Pass {
+	var v Verdict
+	switch {
+	case left >= a.Quorum:
+		return verdict(true, format, a.Serving, a.Voters, a.Quorum, left)
+	case a.untrusted == 0:
+		v = verdict(false, format, a.Serving, a.Voters, a.Quorum, left)
 		v.text = a.elsewhere() + a.unanswered()
+	case a.unmatched > 0:
+		v = verdict(false, format+"; pods that could not be matched to a member: %d, so no member elsewhere is "+
+			"counted on", a.Serving, a.Voters, a.Quorum, left, a.unmatched)
+	default:
+		v = verdict(false, format+"; voters without a pod among the StatefulSet's ordinals, which may go at any "+
+			"time, are not counted on: %d", a.Serving, a.Voters, a.Quorum, left, a.untrusted)
+		v.text = a.elsewhere()
 	}
 	return v
 }

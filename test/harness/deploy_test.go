@@ -113,9 +113,14 @@ func TestTheShippedRoleNamesTheLeaseAndThePodsOfItsStatefulSet(t *testing.T) {
 func TestOperatorsCannotTouchPodsAndOnlyOneLease(t *testing.T) {
 	viewer, operator, err := operators("etcd-main")
 	require.NoError(t, err)
-	for _, rule := range viewer.Rules {
-		require.Subset(t, []string{"get", "list", "watch"}, rule.Verbs, "%v", rule.Resources)
-	}
+	require.Equal(t, []string{
+		"apps/statefulsets get,list,watch []",
+		"/pods get,list,watch []",
+		"coordination.k8s.io/leases get,list,watch []",
+		"policy/poddisruptionbudgets list []",
+		"/persistentvolumeclaims list []",
+		"/serviceaccounts get []",
+	}, lines(viewer.Rules))
 	require.Equal(t, []string{
 		"coordination.k8s.io/leases get,patch [" + record.Name("etcd-main") + "]",
 		"coordination.k8s.io/leases create []",
