@@ -49,6 +49,8 @@ type decision struct {
 	// endsOverride is true where the rollout that an override was made for is complete. What comes after it, such as a
 	// ghost or a defragmentation, has its guards again.
 	endsOverride bool
+	// needed is what quorum rests on meanwhile.
+	needed record.Needed
 	// found is true where the removal of a member that stands on the record has ended unseen, and suspected where it
 	// is given up.
 	found, suspected bool
@@ -80,6 +82,13 @@ func (d *decision) newsEvery() time.Duration {
 		return plannedEvery
 	}
 	return newsEvery
+}
+
+// tellsGuard is true where the Lease is written to tell the quorum guard alone. Mostly that is told with what is written
+// anyway: with the intent, with the end, and with the news whenever something else is decided. But where nothing is on
+// the Lease although quorum rests on some pods, somebody has taken the record over, or a member has failed by itself.
+func (d *decision) tellsGuard(on record.Needed) bool {
+	return len(on.Pods) == 0 && len(d.needed.Pods) > 0 && d.next == record.NextRest
 }
 
 // waits is how long to wait before the next observation, if there is no news. Ago is when this one began, in relation

@@ -70,15 +70,15 @@ func wasRead(what string, err error) (record.Outcome, *fault) {
 	return record.Failed, &fault{what: what, err: err, counts: true}
 }
 
-// write writes the record.
-func (k *keeper) write(ctx context.Context, r record.Record) (record.LeaseWritten, *fault) {
+// write writes the record, and beside it what quorum rests on.
+func (k *keeper) write(ctx context.Context, r record.Record, needed record.Needed) (record.LeaseWritten, *fault) {
 	writing, cancel := context.WithTimeout(ctx, min(k.c.cfg.RequestTimeout, k.c.cfg.MaxEvidenceAge))
 	defer cancel()
-	written, err := record.Write(writing, k.c.cfg.Leases, k.c.cfg.StatefulSet, r, k.c.journal.Notes())
+	written, err := record.Write(writing, k.c.cfg.Leases, k.c.cfg.StatefulSet, r, needed, k.c.journal.Notes())
 	if apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		// Annotations of others may leave no room for our report. The record matters more.
 		k.c.log.WithError(err).Debug("the API server refuses the Lease with our notes; it is written without them")
-		written, err = record.Write(writing, k.c.cfg.Leases, k.c.cfg.StatefulSet, r, nil)
+		written, err = record.Write(writing, k.c.cfg.Leases, k.c.cfg.StatefulSet, r, needed, nil)
 	}
 	switch outcome := record.OutcomeOf(err); outcome {
 	case record.Done:

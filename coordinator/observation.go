@@ -23,6 +23,8 @@ type observation struct {
 	// record is what is believed of the Lease, and odd is what makes no sense there.
 	record record.Record
 	odd    []string
+	// needed is what the Lease says that quorum rests on.
+	needed record.Needed
 	// state is what the decision rests on, but for what is remembered.
 	state rollout.State
 	// peers are the other sidecars.
@@ -69,6 +71,7 @@ type peers struct {
 func (c *Coordinator) join(w workload.Observation, lease *coordinationv1.Lease, etcd rollout.Membership) observation {
 	o := observation{workload: w}
 	o.record, o.odd = validate(lease, w.Set, w.Pods, c.cfg.RecordDuration)
+	o.needed = record.NeededOf(lease)
 	o.state, _ = record.StateOf(w.Set, w.Pods, etcd, lease, o.record, time.Now()) // What is wrong with it is told.
 	o.state.Self, o.state.NoLock = c.self.Pod, !c.owned()
 	o.state.InWindow = c.cfg.Policy.DefragmentWindow.Contains(time.Now())

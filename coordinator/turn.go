@@ -42,6 +42,8 @@ type turn struct {
 	foreseen []rollout.Pod
 	// leave says that another sidecar is to go on.
 	leave leave
+	// needed is what quorum rests on, as the next write says. A claim says nothing of it.
+	needed record.Needed
 	// suspect is the one that the record names, as last read or written.
 	suspect *record.Member
 	// unclear means that nobody knows how our last removal ended.
@@ -169,7 +171,7 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 
 // write writes the record.
 func (t *turn) write(ctx context.Context, r record.Record) record.LeaseWritten {
-	written, failed := t.keeper.write(ctx, r)
+	written, failed := t.keeper.write(ctx, r, t.needed)
 	if failed != nil && t.stopping {
 		t.c.log.WithError(explain(failed.err)).Warn("the record could not be given back; " +
 			"whoever has the lock does not wait for that, without a lock another may claim it after its duration")
@@ -203,6 +205,7 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 		return record.Observed{Outcome: record.Failed}
 	}
 	o, d := &t.seen, &t.decided
+	t.needed = d.needed
 	t.leave.heir = d.choice.To // Until the next observation, if the record cannot be given back.
 	t.leave.giveUp(d.unfit)
 	for i := range o.faults {
@@ -224,7 +227,7 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	return record.Observed{
 		Outcome: record.Done, Begun: o.begun, Record: o.record,
 		Next: d.next, Intent: d.intent, Resolution: d.resolution,
-		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery(),
+		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery() || d.tellsGuard(o.needed),
 	}
 }
 
@@ -368,6 +371,9 @@ func (t *turn) act(ctx context.Context, e record.Act) record.Acted {
 		t.failures.faults.clear()
 	}
 	t.fails(ctx, out.fault)
+	if out.result == record.Failed || out.result == record.Refused {
+		t.needed = record.Needed{} // Nothing has gone, so the write that clears the intent keeps nothing.
+	}
 	if out.removes() {
 		t.unclear = out.result == record.Unclear
 	}

@@ -66,7 +66,7 @@ func asPlugin(text string) string {
 
 // commandLine is one of the commands that people type, in a text. A sidecar is never called as a plugin.
 var commandLine = regexp.MustCompile(`(^|-- |[^-\w/])(?:kubectl )?\bquorate (` +
-	`check|status|plan|history|pause|resume|override|remove-member|defragment|version)\b`)
+	`check|status|plan|history|pause|resume|override|guard|remove-member|defragment|version)\b`)
 
 // plugin is the name under which kubectl finds the command as a plugin.
 const plugin = "kubectl-quorate"
@@ -139,9 +139,8 @@ Exit codes: 0 done or asked to stop, 1 failure, or a plan or check that could no
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(badFlag)
-	for _, verb := range []*cobra.Command{check(), status(), plan(), history(), pause(), resume(), override(),
-		removeMember(),
-		defragment(), sidecar(), versionCommand()} {
+	for _, verb := range []*cobra.Command{check(), status(), plan(), history(), pause(), resume(), override(), guard(),
+		removeMember(), defragment(), sidecar(), versionCommand()} {
 		finish(verb)
 		cmd.AddCommand(verb)
 	}

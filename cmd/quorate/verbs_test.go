@@ -525,6 +525,32 @@ func TestControls(t *testing.T) {
 			"resume of what is not paused", none, "resume", 0, []string{}, []string{"was not paused"},
 			func(c rollout.Controls) bool { return !c.Paused },
 		},
+		{"guard says that nobody is kept", none, "guard", 0, []string{},
+			[]string{"no pod is kept, because no operation is under way"}, nil},
+		{
+			"guard says who is kept, why, since when and by whom", quiet(func(w *world) {
+				w.control(record.NeededAnnotation, `{"epoch":7,"during":"the replacement of etcd-main-0",`+
+					`"since":"2026-01-02T03:04:05Z","pods":{"etcd-main-1":"u1","etcd-main-2":"u2"}}`)
+				holder, epoch := "etcd-main-2_u2", int32(7)
+				w.lease.Spec.HolderIdentity, w.lease.Spec.LeaseTransitions = &holder, &epoch
+				w.control(rollout.ControlQuorumGuard, "off")
+			}), "guard", 0, []string{},
+			[]string{"quorum rests on etcd-main-1 and etcd-main-2 during the replacement of etcd-main-0, since " +
+				"2026-01-02T03:04:05Z by etcd-main-2_u2", "The quorum guard is off and denies nothing; to turn it on " +
+				"again: quorate guard -n garden etcd-main --on"}, nil,
+		},
+		{
+			"guard is turned off for one StatefulSet", quiet(setting("quorate.dev/paused", "false")), "guard --off", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/guard":"off"}}}`},
+			[]string{"is off and denies nothing; to turn it on again: quorate guard -n garden etcd-main --on"},
+			func(c rollout.Controls) bool { return c.GuardOff && !c.HoldAll() },
+		},
+		{
+			"guard is turned on again", quiet(setting(rollout.ControlQuorumGuard, "off")), "guard etcd-main --on", 0,
+			[]string{`{"metadata":{"annotations":{"quorate.dev/guard":null}}}`}, []string{"the quorum guard is on"},
+			func(c rollout.Controls) bool { return !c.GuardOff },
+		},
+		{"guard cannot be both", none, "guard --on --off", 2, []string{}, []string{"--on, --off: give one of them"}, nil},
 		{"override of what holds is for this rollout, and warns of what is lost", telling(broken),
 			"override etcd-main UpdatedFailing --yes --reason=drill", 0, nil, []string{
 				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none). It ends at 20",

@@ -42,7 +42,7 @@ func TestAnIntentOnAMemberIsReadAsItWasWritten(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.written.Schema, tc.want.Schema, tc.want.ResourceVersion = Schema, Schema, "1"
 			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1",
-				Annotations: tc.written.annotations(nil)}}
+				Annotations: tc.written.annotations(Needed{}, nil)}}
 			if got := Parse(l); !reflect.DeepEqual(got, tc.want) {
 				t.Errorf("%s is read as\n%+v, want\n%+v", l.Annotations[IntentAnnotation], got, tc.want)
 			}

@@ -50,13 +50,14 @@ func Read(ctx context.Context, leases Getter, statefulSet string) (*coordination
 // resourceVersion is refused like any other write when that has moved.
 //
 // The notes are annotations for whoever reads the Lease; the protocol ignores them, and
-// they never replace its own.
-func Write(ctx context.Context, leases Leases, statefulSet string, l Record, notes map[string]string,
+// they never replace its own. So is what is needed, which is for the quorum guard.
+func Write(ctx context.Context, leases Leases, statefulSet string, l Record, needed Needed, notes map[string]string,
 ) (*coordinationv1.Lease, error) {
-	name := Name(statefulSet)
+	name, annotations := Name(statefulSet), l.annotations(needed, notes)
+	labels := map[string]string{ManagedLabel: ManagedBy}
 	if !l.Exists() {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: l.annotations(notes)}}
-		lease.Spec = l.spec()
+		lease := &coordinationv1.Lease{Spec: l.spec()}
+		lease.Name, lease.Annotations, lease.Labels = name, annotations, labels
 		created, err := leases.Create(ctx, lease, metav1.CreateOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("create Lease %s: %w", name, err)
@@ -64,7 +65,7 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Record, not
 		return created, nil
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": l.annotations(notes)},
+		"metadata": map[string]any{"resourceVersion": l.ResourceVersion, "annotations": annotations, "labels": labels},
 		"spec":     l.spec(),
 	})
 	if err != nil {
@@ -78,7 +79,7 @@ func Write(ctx context.Context, leases Leases, statefulSet string, l Record, not
 }
 
 // annotations are those that are ours.
-func (l Record) annotations(notes map[string]string) map[string]string {
+func (l Record) annotations(needed Needed, notes map[string]string) map[string]string {
 	rollout := noRollout
 	if l.Rolling {
 		rollout = underWay
@@ -88,6 +89,10 @@ func (l Record) annotations(notes map[string]string) map[string]string {
 		all = map[string]string{}
 	}
 	all[SchemaAnnotation], all[IntentAnnotation], all[RolloutAnnotation] = strconv.Itoa(l.Schema), l.text(), rollout
+	if l.Holder == "" {
+		needed = Needed{}
+	}
+	all[NeededAnnotation] = needed.text(l.Epoch)
 	return all
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/quorate/quorate/internal/record"
+	"github.com/quorate/quorate/pkg/rollout"
 )
 
 type object = map[string]any
@@ -189,7 +190,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				if found != nil {
 					l.ResourceVersion = "10"
 				}
-				written, err := record.Write(t.Context(), leases, "etcd", l, nil)
+				written, err := record.Write(t.Context(), leases, "etcd", l, record.Needed{}, nil)
 				if err != nil || written.ResourceVersion != "11" {
 					t.Fatalf("%v, %v", written, err)
 				}
@@ -214,13 +215,14 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 
 func TestAWriteTouchesNothingThatIsNotOurs(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
-	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), nil); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), record.Needed{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := stored()
 	merge(want, object{
 		"metadata": object{"resourceVersion": "11", "annotations": object{"quorate.dev/intent": `{"operation":"none"}`,
-			"quorate.dev/rollout": "under way"}},
+			"quorate.dev/rollout": "under way", "quorate.dev/needed": `{"epoch":7}`},
+			"labels": object{"app.kubernetes.io/managed-by": "quorate"}},
 		"spec": object{"holderIdentity": me, "leaseTransitions": 7.0, "leaseDurationSeconds": 15.0,
 			"renewTime": field(a.lease, "spec", "renewTime")},
 	})
@@ -233,7 +235,7 @@ func TestNotesForReadersStandBesideTheRecordAndNeverReplaceIt(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
 	notes := map[string]string{"quorate.dev/status": "all is well", record.IntentAnnotation: "mine",
 		record.SchemaAnnotation: "9"}
-	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), notes); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("10", record.Intent{}), record.Needed{}, notes); err != nil {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"quorate.dev/status": "all is well",
@@ -249,11 +251,79 @@ func TestNotesForReadersStandBesideTheRecordAndNeverReplaceIt(t *testing.T) {
 
 func TestARecordThatIsGivenBackHasNoHolder(t *testing.T) {
 	a, leases := newLeaseAPI(t, stored())
-	if _, err := record.Write(t.Context(), leases, "etcd", released("10", theirOp), nil); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", released("10", theirOp), record.Needed{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if holder := field(a.lease, "spec", "holderIdentity"); holder != "" {
 		t.Errorf("holder %v", holder)
+	}
+}
+
+// The quorum guard looks for parts of this text, so it may not look different.
+func TestWhatQuorumRestsOnIsWrittenAsTheQuorumGuardReadsIt(t *testing.T) {
+	needed := record.Needed{During: "the replacement of etcd-2", Since: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC),
+		Pods: map[string]string{"etcd-1": "u1", "etcd-0": "u0"}}
+	for _, tc := range []struct {
+		name   string
+		write  record.Record
+		needed record.Needed
+		text   string
+		read   record.Needed
+	}{
+		{"the holder's word counts", mine("10", record.Intent{}), needed, `{"epoch":7,"during":"the replacement of etcd-2",` +
+			`"since":"2026-01-02T03:04:05Z","pods":{"etcd-0":"u0","etcd-1":"u1"}}`,
+			record.Needed{During: needed.During, Since: needed.Since.Truncate(time.Second), Pods: needed.Pods}},
+		{"no pod, no word", mine("10", record.Intent{}), record.Needed{During: "x", Since: needed.Since}, `{"epoch":7}`,
+			record.Needed{}},
+		{"whoever gives the record back keeps nothing", released("10", record.Intent{}), needed, `{"epoch":7}`,
+			record.Needed{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, leases := newLeaseAPI(t, stored())
+			got, err := record.Write(t.Context(), leases, "etcd", tc.write, tc.needed, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text := got.Annotations[record.NeededAnnotation]; text != tc.text || got.Labels["team"] != "etcd" ||
+				got.Labels[record.ManagedLabel] != record.ManagedBy {
+				t.Errorf("%s %v", text, got.Labels)
+			}
+			if read := record.NeededOf(got); !reflect.DeepEqual(read, tc.read) {
+				t.Errorf("read as %+v", read)
+			}
+			// An older version takes the record over, and leaves the annotation as it is.
+			epoch := int32(8)
+			got.Spec.LeaseTransitions = &epoch
+			if read := record.NeededOf(got); read.Pods != nil {
+				t.Errorf("after a takeover: %+v", read)
+			}
+		})
+	}
+	for _, odd := range []string{"", "{", `{"epoch":"7"}`, `[]`, `{"epoch":6,"pods":{"etcd-0":"u0"}}`} {
+		l := lease(map[string]string{record.NeededAnnotation: odd})
+		*l.Spec.LeaseTransitions = 7
+		if read := record.NeededOf(l); read.Pods != nil {
+			t.Errorf("%q is read as %+v", odd, read)
+		}
+	}
+	if read := record.NeededOf(nil); read.Pods != nil {
+		t.Errorf("of no Lease: %+v", read)
+	}
+}
+
+func TestWhatIsStillUnderWayBeganWhenItWasSaidTo(t *testing.T) {
+	at, pods := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), map[string]string{"etcd-0": "u0"}
+	now := rollout.Needed{During: "the replacement of etcd-2", Pods: pods}
+	first := record.Needed{}.After(now, at)
+	if second := first.After(now, at.Add(time.Minute)); !second.Since.Equal(at) {
+		t.Errorf("%+v", second)
+	}
+	now.During = "the replacement of etcd-1"
+	if next := first.After(now, at.Add(time.Minute)); !next.Since.Equal(at.Add(time.Minute)) {
+		t.Errorf("%+v", next)
+	}
+	if over := first.After(rollout.Needed{}, at); !reflect.DeepEqual(over, record.Needed{}) {
+		t.Errorf("%+v", over)
 	}
 }
 
@@ -273,7 +343,7 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a, leases := newLeaseAPI(t, tc.found)
-			_, err := record.Write(t.Context(), leases, "etcd", tc.write, nil)
+			_, err := record.Write(t.Context(), leases, "etcd", tc.write, record.Needed{}, nil)
 			if record.OutcomeOf(err) != record.Refused || !strings.Contains(err.Error(), "Lease quorate-etcd") {
 				t.Errorf("answer %v", err)
 			}
@@ -289,11 +359,11 @@ func TestAWriteIsACompareAndSwap(t *testing.T) {
 
 func TestALeaseIsCreatedWithItsIntent(t *testing.T) {
 	a, leases := newLeaseAPI(t, nil)
-	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7)), nil); err != nil {
+	if _, err := record.Write(t.Context(), leases, "etcd", mine("", fenceAll(7)), record.Needed{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	want := object{record.SchemaAnnotation: "1", record.IntentAnnotation: `{"operation":"fence-all","epoch":7}`,
-		record.RolloutAnnotation: "under way"}
+		record.RolloutAnnotation: "under way", record.NeededAnnotation: `{"epoch":7}`}
 	if got := field(a.bodies[0], "metadata", "annotations"); len(a.asked) != 1 || !reflect.DeepEqual(got, want) {
 		t.Errorf("%q with %v, want %v", a.asked, got, want)
 	}
@@ -354,7 +424,7 @@ func TestTheOutcomeOfAWrite(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
 			}
-			_, err := record.Write(ctx, leases, "etcd", mine("10", record.Intent{}), nil)
+			_, err := record.Write(ctx, leases, "etcd", mine("10", record.Intent{}), record.Needed{}, nil)
 			if got := record.OutcomeOf(err); got != tc.want {
 				t.Errorf("%v is outcome %d, want %d", err, got, tc.want)
 			}
@@ -367,7 +437,7 @@ func TestTheOutcomeOfAWrite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = record.Write(t.Context(), client.Leases("garden"), "etcd", mine("10", record.Intent{}), nil)
+		_, err = record.Write(t.Context(), client.Leases("garden"), "etcd", mine("10", record.Intent{}), record.Needed{}, nil)
 		if record.OutcomeOf(err) != record.Unclear {
 			t.Error(err)
 		}

@@ -48,8 +48,10 @@ type Report struct {
 	OverrideTerms  *rollout.Terms `json:"overrideTerms,omitempty"`
 	// Guards are those that stand in the way of a candidate, or would if they were not overridden.
 	Guards []rollout.Guard `json:"guards,omitempty"`
-	// Paused, Partition and MaxUnavailable are the other controls, as far as they are set.
+	// Paused, Partition and MaxUnavailable are the other controls, as far as they are set. GuardOff: the quorum guard
+	// is turned off.
 	Paused         bool   `json:"paused,omitempty"`
+	GuardOff       bool   `json:"guardOff,omitempty"`
 	Partition      *int   `json:"partition,omitempty"`
 	MaxUnavailable string `json:"maxUnavailable,omitempty"`
 	// Asked is the request of an operator that was seen; nil without one.
@@ -176,7 +178,8 @@ func New(s Sight, last Report) Report {
 		Coordinator: s.Coordinator, Epoch: s.Epoch, Fallback: s.Fallback,
 		UpdateRevision: s.State.Set.UpdateRevision, Started: last.Started, Ended: last.Ended,
 		Plan: NewPlan(s.Decision), Memory: memoryOf(s),
-		Paused: s.State.Controls.Paused, Partition: s.State.Controls.Partition, Asked: s.State.Request,
+		Paused: s.State.Controls.Paused, GuardOff: s.State.Controls.GuardOff,
+		Partition: s.State.Controls.Partition, Asked: s.State.Request,
 	}
 	if m := s.State.Controls.MaxUnavailable; m != nil {
 		r.MaxUnavailable = m.String()

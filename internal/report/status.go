@@ -193,7 +193,7 @@ func look(o Outside) Status {
 	case fresh && believed:
 		s.Word, s.Report = CoordinatorsWord, o.Last
 		s.Overrides, s.EndedOverrides, s.OverrideTerms = mine.Overrides, mine.EndedOverrides, mine.OverrideTerms
-		s.Paused = mine.Paused
+		s.Paused, s.GuardOff = mine.Paused, mine.GuardOff
 		s.Partition, s.MaxUnavailable = mine.Partition, mine.MaxUnavailable
 		if certain && mine.Key() != o.Last.Key() {
 			s.tells(&mine)
@@ -437,6 +437,9 @@ func (r *Report) Sets() []string {
 	}
 	if r.MaxUnavailable != "" {
 		sets = append(sets, "max-unavailable "+r.MaxUnavailable)
+	}
+	if r.GuardOff {
+		sets = append(sets, "quorum guard off")
 	}
 	return sets
 }

@@ -38,6 +38,11 @@ const (
 	// ControlAllowLast lets the last member of an older minor version go, where the policy holds before
 	// it. It names the rollout (REVISION@GENERATION), so that it does not bind the next one.
 	ControlAllowLast = "quorate.dev/allow-last"
+	// ControlQuorumGuard, if it is "off", lets the quorum guard (deploy/components/quorum-guard) deny nothing. It holds
+	// no rollout, whatever it says: the guard itself goes by this word alone.
+	ControlQuorumGuard = "quorate.dev/guard"
+	// QuorumGuardOff is that word.
+	QuorumGuardOff = "off"
 )
 
 // Controls are what an operator set on the record's Lease.
@@ -55,6 +60,8 @@ type Controls struct {
 	EtcdVersions []ImageVersion
 	// AllowLast is the [Set.Allowance] of the rollout that may end; empty for none.
 	AllowLast string
+	// GuardOff: the quorum guard denies nothing, where it is installed.
+	GuardOff bool
 	// Bad names every control that cannot be read, with its value and what is
 	// allowed. A bad control holds the rollout: it is never guessed at.
 	Bad []string
@@ -182,6 +189,8 @@ func ParseControls(annotations map[string]string) Controls {
 			c.EtcdVersions = etcdVersions(value, bad)
 		case ControlAllowLast:
 			c.AllowLast = value
+		case ControlQuorumGuard:
+			c.GuardOff = annotations[key] == QuorumGuardOff
 		default:
 			if misspelt(key) {
 				bad("is not a control; use " + strings.Join(controlNames, ", "))

@@ -1,0 +1,69 @@
+package record
+
+import (
+	"encoding/json"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/quorate/quorate/pkg/rollout"
+)
+
+// What the quorum guard (deploy/components/quorum-guard) goes by. The protocol itself rests on none of it.
+const (
+	// NeededAnnotation says which pods quorum rests on while something of ours is under way, as JSON. It names the
+	// epoch in which it was written. It counts only in that one, and while somebody holds the record: so every takeover
+	// and every release frees the pods, also by a version that does not know this annotation.
+	NeededAnnotation = "quorate.dev/needed"
+	// ManagedLabel and ManagedBy are the label by which the policy finds the Lease.
+	ManagedLabel = "app.kubernetes.io/managed-by"
+	ManagedBy    = "quorate"
+)
+
+// Needed is what the annotation says. The zero value is that every pod may go.
+type Needed struct {
+	// During is what is under way, and Since is since when, by the clock of the coordinator.
+	During string
+	Since  time.Time
+	// Pods are the UIDs of the pods, by name.
+	Pods map[string]string
+}
+
+// neededJSON is how it is written. The policy looks for parts of the text, so the order of the fields matters.
+type neededJSON struct {
+	Epoch  int               `json:"epoch"`
+	During string            `json:"during,omitempty"`
+	Since  time.Time         `json:"since,omitzero"`
+	Pods   map[string]string `json:"pods,omitempty"`
+}
+
+func (n Needed) text(epoch int) string {
+	w := neededJSON{Epoch: epoch, During: n.During, Since: n.Since.UTC().Truncate(time.Second), Pods: n.Pods}
+	if len(n.Pods) == 0 {
+		w = neededJSON{Epoch: epoch}
+	}
+	text, _ := json.Marshal(w) // Strings and numbers always encode.
+	return string(text)
+}
+
+// NeededOf reads the annotation as the policy does: it counts only while the record has the holder and the epoch that
+// wrote it. What cannot be read names nobody.
+func NeededOf(lease *coordinationv1.Lease) Needed {
+	r := Parse(lease)
+	var w neededJSON
+	if r.Holder == "" || json.Unmarshal([]byte(lease.Annotations[NeededAnnotation]), &w) != nil || w.Epoch != r.Epoch {
+		return Needed{}
+	}
+	return Needed{During: w.During, Since: w.Since, Pods: w.Pods}
+}
+
+// After makes of what a decision needs what is to be written: what is still under way began when it is said to have.
+func (n Needed) After(now rollout.Needed, at time.Time) Needed {
+	if len(now.Pods) == 0 {
+		return Needed{}
+	}
+	if n.During != now.During || n.Since.IsZero() {
+		n.Since = at
+	}
+	return Needed{During: now.During, Since: n.Since, Pods: now.Pods}
+}
