@@ -64,7 +64,7 @@ func TestThePagesWithFiguresAreAboutThePublishedRun(t *testing.T) {
 	}{
 		{"README.md", []string{tally(r.Targets), plural(len(casesOf(r.Run.Trials)), "case")}},
 		{"docs/benchmarks.md", append(verdicts, plural(len(r.Run.Trials), "trial"))},
-		{"docs/comparison.md", nil},
+		{"docs/why.md", nil},
 		{"docs/embedding.md", nil},
 	} {
 		text, err := os.ReadFile(filepath.Join(checkout, filepath.FromSlash(c.file)))
