@@ -31,9 +31,11 @@ Scrape all sidecars of a StatefulSet, because any of them may coordinate: the st
 ` + "`/metrics`" + ` of their ` + "`--listen-address`" + `, and the library through the host's registry.
 [deploy/monitoring](../deploy/monitoring) has a PodMonitor, a dashboard and the [alerts](alerts.md).
 
-All metrics have the labels ` + "`namespace` and `statefulset`" + ` of the rollout. The scraper adds those of the sidecar
-(` + "`pod`, `instance`" + `). A *coordinator only* metric vanishes when another sidecar takes over, so aggregate it, for
-example with ` + "`max by (namespace, statefulset, guard) (…)`" + `. The [reference](reference.md) has the guards and rules.
+All metrics have the labels ` + "`namespace` and `statefulset`" + ` of the rollout. The scraper adds those of
+the sidecar (` + "`pod`, `instance`" + `). A *coordinator only* metric vanishes when another sidecar takes
+over, so aggregate it, for example with
+` + "`max by (namespace, statefulset, guard) (…)`" + `. The [reference](reference.md) has the guards and
+rules.
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|

@@ -23,13 +23,13 @@ const pageBegin = `# Settings
 A setting has one name wherever it appears:
 
 - as a flag of ` + "`quorate sidecar`" + `, such as ` + "`--settle-timeout=5m`" + `;
-- as a key of the YAML file that ` + "`--config`" + ` names, such as ` + "`settle-timeout: 5m`" + `. A flag wins over the file,
-  and an unknown key is an error;
+- as a key of the YAML file that ` + "`--config`" + ` names, such as ` + "`settle-timeout: 5m`" + `. A flag wins over
+  the file, and an unknown key is an error;
 - in the texts of ` + "`status`, `plan`" + ` and [the reference](reference.md).
 
 A host such as etcdbrctl has those with a *key in a host*: that is the name in the host's configuration file (see
-[embedding](embedding.md)), and the flag has a prefix (` + "`--pod-update-settle-timeout`" + `). The host's help shows only
-those of which the page says what the right value depends on. The others work all the same.
+[embedding](embedding.md)), and the flag has a prefix (` + "`--pod-update-settle-timeout`" + `). The host's help shows
+only those of which the page says what the right value depends on. The others work all the same.
 
 ` + "`plan` and `status`" + ` take those marked so. Without them, they decide with the coordinator's policy.
 `
