@@ -71,22 +71,23 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, versio
 		info = &debug.BuildInfo{}
 	}
 	b := buildOf(info, version)
-	gauges("quorate_build_info", "1, with the version and the commit of the Quorate that this sidecar runs, where "+
-		"they are known, and the version of Go.", "version", "revision", "goversion").
+	gauges("quorate_build_info",
+		"1, with the version and commit of this sidecar's Quorate, if known, and the version of Go.",
+		"version", "revision", "goversion").
 		WithLabelValues(b.version, b.revision, cmp.Or(b.goVersion, runtime.Version())).Set(1)
 	m.coordinator = gauge("quorate_coordinator",
 		"1 while this sidecar coordinates a rollout, with the lock or in the fallback.")
 	m.epoch = gauge("quorate_record_epoch",
-		"The number of the last claim that this sidecar has made on the record; 0 if it has made none.")
+		"The number of this sidecar's last claim on the record; 0 if it has made none.")
 	m.inProgress = gauge("quorate_rollout_in_progress",
-		"1 while a rollout is under way by what the coordinator has seen, even if something holds it.")
+		"1 while a rollout is under way, as far as the coordinator has seen, even if something holds it.")
 	m.unfit = gauge("quorate_unfit",
-		"1 while this sidecar stays out of the election, because it failed while it coordinated.")
+		"1 while this sidecar stays out of the election because it failed as coordinator.")
 	m.ghosts = gauge("quorate_ghosts",
-		"Members on etcd's list that nobody runs any more; the owner of the lock only, also while the cluster idles.")
+		"Members on etcd's list that nobody runs any more; at the owner of the lock only, also between rollouts.")
 	m.started = gauges("quorate_rollout_started_timestamp_seconds",
-		"When the rollout under way was first seen, by the clock of the coordinator at that time; coordinator only, "+
-			"and only while a rollout is under way.")
+		"When the current rollout was first seen, by the clock of the coordinator at that time; coordinator only, and "+
+			"only during a rollout.")
 	m.pods = gauges("quorate_rollout_pods",
 		"Pods of the StatefulSet by state: outdated, settled, or other (missing, going, coming up); coordinator only.",
 		"state")
@@ -104,39 +105,38 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, versio
 	m.override = gauges("quorate_override", "1 for every guard that the operator keeps from holding; coordinator only.",
 		"guard")
 	m.failures = gauges("quorate_consecutive_failures",
-		"How many times in a row this sidecar has failed, by what it did: election, rollout, evidence (a decision "+
-			"was dropped because its evidence had become too old), record (how much on the Lease makes no sense), "+
-			"nodes (they cannot be read), or watch-statefulset, watch-pods, watch-lease, watch-nodes and "+
-			"watch-budget (the API server refuses the watch).", "at")
+		"How many times in a row this sidecar has failed, by what it tried: election, rollout, evidence (too old when "+
+			"it was used), record (how much on the Lease makes no sense), nodes (they cannot be read), or a watch that "+
+			"the API server refuses (watch-statefulset, watch-pods, watch-lease, watch-nodes, watch-budget).", "at")
 	m.completed = counter("quorate_rollouts_completed_total",
-		"Rollouts that this sidecar has seen complete, each counted by one sidecar, once the Lease says so.")
+		"Completed rollouts. Each is counted by one sidecar, once the Lease says that it is complete.")
 	m.durations = keep(m, prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "quorate_rollout_duration_seconds",
-		Help: "How long the rollouts took that quorate_rollouts_completed_total counts, from the first outdated pod " +
-			"that a coordinator saw until all were settled. Pauses count, and changes of the coordinator.",
+		Help: "How long completed rollouts took, from when a coordinator saw the first outdated pod until all were " +
+			"settled, with pauses and changes of the coordinator.",
 		Buckets: rolloutBuckets,
 	}))
 	m.lastCompletion = gauges("quorate_rollout_last_completion_timestamp_seconds",
-		"When the last rollout of which this sidecar knows was complete, by the clock of its coordinator; at sidecars "+
-			"that have had the lock. Take the maximum.")
+		"When the last rollout that this sidecar knows of was complete, by its coordinator's clock; at sidecars that "+
+			"have had the lock. Take the maximum.")
 	m.held = counters("quorate_hold_seconds_total",
 		"Seconds for which a rollout held or waited, by the guard that kept it.", "guard")
 	m.removals = counters("quorate_removals_total",
 		"Requested removals, by the rule that chose the pod and the outcome: done, refused (the pod had changed), "+
 			"blocked (by a PodDisruptionBudget), failed, or unclear.", "rule", "outcome")
 	m.refused = counter("quorate_stale_removals_refused_total",
-		"Removals of an earlier coordinator, or with an unclear outcome, that were made harmless.")
+		"Removals by an earlier coordinator, or with an unclear outcome, that were made harmless.")
 	m.moves = counters("quorate_leader_moves_total", "Requested changes of etcd's leader, by outcome: done or failed.",
 		"outcome")
 	m.handOvers = counter("quorate_handovers_total", "How many times this sidecar let another one coordinate.")
 	m.defragmentations = counters("quorate_defragmentations_total",
 		"Requested defragmentations of members, by outcome: done, failed, or unclear.", "outcome")
 	m.fullest = gauges("quorate_database_quota_ratio",
-		"The largest part of its quota that a member's database takes, 0 to 1 and more; at the owner of the lock "+
-			"only, "+
+		"The fullest database of a member, as a part of its quota, 0 to 1 and more; at the owner of the lock only, "+
 			"which asks once a minute, and more often while it coordinates.")
 	m.noSpace = gauges("quorate_nospace_alarm",
-		"1 while etcd has an alarm NOSPACE and takes no writes, else 0; where quorate_database_quota_ratio is.")
+		"1 while etcd has an alarm NOSPACE and takes no writes, else 0; at the same sidecar as "+
+			"quorate_database_quota_ratio.")
 	m.probes = keep(m, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "quorate_probe_duration_seconds",
 		Help: "How long etcd members took to answer a probe, by result: answered or failed.", Buckets: probeBuckets,

@@ -27,20 +27,15 @@ const pageBegin = `# Metrics
 <!-- Made from internal/report/metrics.go; change it there and run
      go test ./internal/report -run Metrics -update -->
 
-Every sidecar exports these metrics: the standalone one under ` + "`/metrics`" + ` of its
-` + "`--listen-address`" + `, the library through the host's registry. Scrape all sidecars of a
-StatefulSet, because any of them may coordinate.
+Scrape all sidecars of a StatefulSet, because any of them may coordinate: the standalone ones under
+` + "`/metrics`" + ` of their ` + "`--listen-address`" + `, and the library through the host's registry.
+[deploy/monitoring](../deploy/monitoring) has a PodMonitor, a dashboard and the [alerts](alerts.md).
 
-All have the labels ` + "`namespace` and `statefulset`" + `, which tell whose rollout it is. Where the
-scraper adds a label ` + "`namespace`" + ` of its own, the pod's, both have the same value. Which
-sidecar exports a metric is in the labels that the scraper adds (` + "`pod`, `instance`" + `).
-
-What is marked *coordinator only* is there at the sidecar that coordinates and vanishes when
-another one takes over: aggregate it, for example with
-` + "`max by (namespace, statefulset, guard) (…)`" + `. Guards and rules are those of [reference.md](reference.md).
-
-The alerts, the dashboard, a PodMonitor that scrapes the standalone sidecars, and how to install them are
-in [deploy/monitoring](../deploy/monitoring); what to do about an alert is in [operations.md](operations.md#alerts).
+All metrics have the labels ` + "`namespace` and `statefulset`" + ` of the rollout. The scraper adds those of
+the sidecar (` + "`pod`, `instance`" + `). A *coordinator only* metric vanishes when another sidecar takes
+over, so aggregate it, for example with
+` + "`max by (namespace, statefulset, guard) (…)`" + `. The [reference](reference.md) has the guards and
+rules.
 
 | Metric | Type | Labels | Meaning |
 |---|---|---|---|

@@ -20,20 +20,18 @@ const pageBegin = `# Settings
 <!-- Made from the tables in coordinator/settings.go and pkg/options; change them there and run
      go test ./pkg/options -run Page -update -->
 
-Everything that can be chosen for a sidecar. A setting has one name wherever it appears:
+A setting has one name wherever it appears:
 
 - as a flag of ` + "`quorate sidecar`" + `, such as ` + "`--settle-timeout=5m`" + `;
-- as a key of the YAML file that ` + "`--config`" + ` names, such as ` + "`settle-timeout: 5m`" + `. A flag wins over the file,
-  and a key that nobody knows is an error;
-- in the texts of ` + "`status`, `plan`" + ` and [the reference of the guards](reference.md).
+- as a key of the YAML file that ` + "`--config`" + ` names, such as ` + "`settle-timeout: 5m`" + `. A flag wins over
+  the file, and an unknown key is an error;
+- in the texts of ` + "`status`, `plan`" + ` and [the reference](reference.md).
 
-Those about rollouts exist in a host such as etcdbrctl too: as a flag with a prefix
-(` + "`--pod-update-settle-timeout`" + `), and as a key in its configuration file (` + "`settleTimeout`" + `, see
-[embedding](embedding.md)). The host's help shows those whose right value depends on the cluster and is known to its
-operator alone. The others work all the same.
+A host such as etcdbrctl has those with a *key in a host*: that is the name in the host's configuration file (see
+[embedding](embedding.md)), and the flag has a prefix (` + "`--pod-update-settle-timeout`" + `). The host's help shows
+only those of which the page says what the right value depends on. The others work all the same.
 
-The commands ` + "`plan` and `status`" + ` have the settings of the policy too. Without any of them, they decide with the
-policy of the coordinator.
+` + "`plan` and `status`" + ` take those marked so. Without them, they decide with the coordinator's policy.
 `
 
 func page() string {
@@ -74,26 +72,26 @@ func entry(b *strings.Builder, f *pflag.Flag, row *settings.Setting) {
 	if row != nil {
 		help = row.Help
 	}
-	fmt.Fprintf(b, "\n### %s\n\n%s%s.\n\n- **Value:** %s\n", f.Name, strings.ToUpper(help[:1]), help[1:], kind)
+	fmt.Fprintf(b, "\n### %s\n\n%s%s.\n", f.Name, strings.ToUpper(help[:1]), help[1:])
 	switch {
-	case row == nil && byDefault != "":
-		fmt.Fprintf(b, "- **Default:** %s\n", byDefault)
-	case row != nil && (byDefault == "" || byDefault == "[]" || strings.HasPrefix(row.Why, byDefault)):
-		fmt.Fprintf(b, "- **Default:** %s\n", row.Why)
-	case row != nil:
-		fmt.Fprintf(b, "- **Default:** %s (%s)\n", byDefault, row.Why)
-	}
-	if row == nil {
+	case row == nil && byDefault == "":
 		return
+	case row == nil:
+		fmt.Fprintf(b, "\n- **Default:** %s\n", byDefault)
+		return
+	case byDefault == "" || byDefault == "[]" || strings.HasPrefix(row.Why, byDefault):
+		fmt.Fprintf(b, "\n- **Default:** %s.", row.Why)
+	default:
+		fmt.Fprintf(b, "\n- **Default:** %s (%s).", byDefault, row.Why)
 	}
-	fmt.Fprintf(b, "- **In a host:** `--pod-update-%s`, and `%s` in its file.", row.Name, row.Camel())
 	if row.Host != "" {
-		fmt.Fprintf(b, " Its help shows the flag, because it depends on %s.", row.Host)
+		fmt.Fprintf(b, " The right value depends on %s.", row.Host)
+	}
+	fmt.Fprintf(b, "\n- **Value:** %s. Key in a host: `%s`.", kind, row.Camel())
+	if row.Scope != settings.Runs {
+		b.WriteString(" Also for `plan` and `status`.")
 	}
 	b.WriteString("\n")
-	if row.Scope != settings.Runs {
-		b.WriteString("- **Also in:** `plan` and `status`\n")
-	}
 }
 
 func TestThePageOfSettingsIsWhatTheTablesSay(t *testing.T) {

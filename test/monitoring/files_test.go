@@ -152,6 +152,36 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
+// pages is where the pages are read.
+const pages = "https://github.com/quorate/quorate/blob/main/docs/"
+
+var heading = regexp.MustCompile(`(?m)^## (\w+)\n`)
+
+func TestEveryAlertLeadsToItsOwnSectionAndEverySectionIsAboutAnAlert(t *testing.T) {
+	page := read(t, docs, "alerts.md")
+	var want, got []string
+	for _, g := range alerts(t).Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" || slices.Contains(want, r.Alert) { // One is a warning and critical, by two rules.
+				continue
+			}
+			want = append(want, r.Alert)
+			require.Equal(t, pages+"alerts.md#"+strings.ToLower(r.Alert), r.Annotations["runbook_url"], r.Alert)
+		}
+	}
+	sections := heading.FindAllStringSubmatchIndex(page, -1)
+	for i, at := range sections {
+		name, end := page[at[2]:at[3]], len(page)
+		if i+1 < len(sections) {
+			end = sections[i+1][0]
+		}
+		got = append(got, name)
+		require.Regexp(t, `(?s)\A\n- \*\*Means:\*\* .+\n- \*\*Safe\?\*\* .+\n- \*\*Do:\*\* .+`+
+			`\n- \*\*If nobody does anything:\*\* .+\z`, page[at[1]:end], name)
+	}
+	require.Equal(t, want, got, "the alerts in the order of alerts.yaml, and the headings of docs/alerts.md")
+}
+
 // Rules cannot share a template, so each has its own copy of the one that says the verdict.
 func TestEveryAlertBeginsWithTheSameVerdict(t *testing.T) {
 	var first string

@@ -503,18 +503,13 @@ func tellsWhatToDo(t *testing.T, name string, a alert) {
 	require.Regexp(t, `\ASafe\? .+\nWaits for: .+\nWhat to do: .+\nIf nothing is done: .+\z`,
 		a.Annotations["description"], name)
 
-	page, anchor, found := strings.Cut(a.Annotations["runbook_url"], "#")
-	page, ours := strings.CutPrefix(page, "https://github.com/quorate/quorate/blob/main/docs/")
-	require.True(t, found && ours, "%s leads to %s", name, a.Annotations["runbook_url"])
+	require.Equal(t, pages+"alerts.md#"+strings.ToLower(name), a.Annotations["runbook_url"], name)
 	guard := a.Labels["guard"]
 	if guard != "" {
 		require.Contains(t, a.Annotations["summary"], guard, name)
 	}
 	if a.Labels["rule"] != "" && guard != "" { // It is about what keeps the rollout.
-		require.Equal(t, "reference.md#"+strings.ToLower(guard), page+"#"+anchor, "%s leads past its guard", name)
-		require.Contains(t, read(t, docs, page), "\n### "+guard+"\n", "the page has no section on it")
-		return
+		require.Contains(t, a.Annotations["description"], pages+"reference.md#"+strings.ToLower(guard), name)
+		require.Contains(t, read(t, docs, "reference.md"), "\n### "+guard+"\n", "the page has no section on it")
 	}
-	require.Equal(t, "operations.md#"+strings.ToLower(name), page+"#"+anchor, "%s leads past its section", name)
-	require.Contains(t, read(t, docs, page), "\n### "+name+"\n", "the page has no section on it")
 }
