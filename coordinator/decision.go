@@ -84,9 +84,10 @@ func (d *decision) newsEvery() time.Duration {
 	return newsEvery
 }
 
-// tellsGuard is true where the Lease is written to tell the quorum guard alone. Mostly that is told with what is written
-// anyway: with the intent, with the end, and with the news whenever something else is decided. But where nothing is on
-// the Lease although quorum rests on some pods, somebody has taken the record over, or a member has failed by itself.
+// tellsGuard is true where the Lease is written to tell the quorum guard alone. Mostly that is told with what is
+// written anyway: with the intent, with the end, and with the news whenever something else is decided. But where
+// nothing is on the Lease although quorum rests on some pods, somebody has taken the record over, or a member has
+// failed by itself.
 func (d *decision) tellsGuard(on record.Needed) bool {
 	return len(on.Pods) == 0 && len(d.needed.Pods) > 0 && d.next == record.NextRest
 }

@@ -100,8 +100,8 @@ func (p guardedPods) Delete(ctx context.Context, name string, opts metav1.Delete
 	p.g.mu.Unlock()
 	if denies {
 		return apierrors.NewForbidden(corev1.Resource("pods"), name, errors.New("ValidatingAdmissionPolicy "+
-			"'quorate-quorum-guard' with binding 'quorate-quorum-guard' denied request: quorum needs it. If no sidecar "+
-			"is left: kubectl quorate guard etcd -n ns --off"))
+			"'quorate-quorum-guard' with binding 'quorate-quorum-guard' denied request: quorum needs it. If no "+
+			"sidecar is left: kubectl quorate guard etcd -n ns --off"))
 	}
 	return p.kubePods.Delete(ctx, name, opts)
 }

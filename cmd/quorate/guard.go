@@ -56,11 +56,11 @@ sidecar coordinates. A pod that is deleted while quorum rests on it makes writes
 			return err
 		}
 		if on {
-			return say(cmd, lease, "%s/%s: the quorum guard is on; it denies what would take quorum while an operation is "+
-				"under way", cfg.Namespace, cfg.StatefulSet)
+			return say(cmd, lease, "%s/%s: the quorum guard is on; it denies what would take quorum while an operation "+
+				"is under way", cfg.Namespace, cfg.StatefulSet)
 		}
-		return say(cmd, lease, "%s/%s: the quorum guard is off and denies nothing; to turn it on again: %s guard%s --on",
-			cfg.Namespace, cfg.StatefulSet, name(cmd), arguments(cfg))
+		return say(cmd, lease, "%s/%s: the quorum guard is off and denies nothing; to turn it on again: "+
+			"%s guard%s --on", cfg.Namespace, cfg.StatefulSet, name(cmd), arguments(cfg))
 	})
 	cmd.Flags().BoolVar(&off, "off", false, "let everything pass for this StatefulSet")
 	cmd.Flags().BoolVar(&on, "on", false, "end that")
@@ -79,9 +79,9 @@ func showGuard(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 		_, err = fmt.Fprintf(out, "%s/%s: no pod is kept, because no operation is under way that quorum rests on\n",
 			cfg.Namespace, cfg.StatefulSet)
 	} else {
-		_, err = fmt.Fprintf(out, "%s/%s: quorum rests on %s during %s, since %s by %s\n", cfg.Namespace, cfg.StatefulSet,
-			strings.Join(slices.Sorted(maps.Keys(needed.Pods)), " and "), needed.During,
-			needed.Since.Format(time.RFC3339), record.Parse(lease).Holder)
+		pods := strings.Join(slices.Sorted(maps.Keys(needed.Pods)), " and ")
+		_, err = fmt.Fprintf(out, "%s/%s: quorum rests on %s during %s, since %s by %s\n", cfg.Namespace,
+			cfg.StatefulSet, pods, needed.During, needed.Since.Format(time.RFC3339), record.Parse(lease).Holder)
 	}
 	if err == nil && before.GuardOff {
 		_, err = fmt.Fprintf(out, "The quorum guard is off and denies nothing; to turn it on again: %s guard%s --on\n",
