@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/quorate/quorate/test/harness/build"
 	"github.com/quorate/quorate/test/harness/objects"
@@ -121,7 +120,7 @@ func InstallGuard(ctx context.Context, config *rest.Config) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "quorate-guard-probe",
 			Labels:      map[string]string{"app.kubernetes.io/managed-by": "quorate"},
 			Annotations: map[string]string{"quorate.dev/needed": `{"epoch":1,"pods":{"guard-probe-0":"none"}}`}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("probe"), LeaseTransitions: ptr.To(int32(1))},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("probe"), LeaseTransitions: new(int32(1))},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err
