@@ -244,8 +244,8 @@ test-walks: ## Walk at random through bigger clusters, from SEED on
 	cd test && go test -timeout 30m -v ./explorer -run RandomWalk -rapid.checks=100000 -rapid.seed=$(SEED)
 
 .PHONY: test-harness
-test-harness: ## Test what judges the scenarios, the demo, and the Helm chart
-	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags ./chart
+test-harness: ## Test what judges the scenarios, the demo, the Helm chart, and the quorum guard's policy
+	cd test && go test -p 1 -timeout 20m ./harness ./harness/apiproxy ./cmd/demo/... ./cmd/flags ./chart ./guard
 
 .PHONY: test-versions
 test-versions: ## Try the newest etcd of each minor version (test-etcd tries every release)
@@ -334,6 +334,10 @@ test-chaos: ## Test the chaos tests, and play fixed seeds for five minutes
 bench: ## Measure Quorate beside Kubernetes' own RollingUpdate (hours; BENCH_ARGS=--help, BENCH_ARGS=--short)
 	@mkdir -p .build/bin && cd test && go build -o ../.build/bin/bench ./cmd/bench
 	@exec .build/bin/bench $(BENCH_ARGS)
+
+.PHONY: measure-guard
+measure-guard: ## Measure how late the quorum guard is, and what it costs an API server (ten minutes, nothing beside it)
+	cd test && go test -count=1 -timeout 30m -v ./guard -measure -run 'HowLate|Costs' $(MEASURE_ARGS)
 
 .PHONY: bench-micro
 bench-micro: ## Run the micro-benchmarks for benchstat (two minutes; BENCH_COUNT, BENCH_TIME)

@@ -42,6 +42,7 @@ var values = []struct {
 	{"druid", "statefulSet: etcd-main\nserviceAccount: {create: false}\npromoteCurrentRevision: true"},
 	{"nodes", "statefulSet: etcd-main\nreadNodes: true"},
 	{"least-privilege", "statefulSet: etcd-main\nleastPrivilege: {enabled: true}"},
+	{"quorum-guard", "statefulSet: etcd-main\nquorumGuard: {enabled: true}"},
 	{"everything", `
 statefulSet: etcd-main
 members: 3
@@ -50,6 +51,7 @@ podDisruptionBudget: {create: true, matchLabels: {app: etcd-main}}
 readNodes: true
 promoteCurrentRevision: true
 leastPrivilege: {enabled: true}
+quorumGuard: {enabled: true}
 people: {create: true, viewers: [support], operators: [oncall]}
 networkPolicy:
   create: true
@@ -139,6 +141,7 @@ func TestTheChartGrantsWhatTheKustomizationDoes(t *testing.T) {
 	}
 	for _, tc := range []struct{ values, file string }{
 		{"nodes", "nodes/access.yaml"}, {"least-privilege", "least-privilege/policy.yaml"},
+		{"quorum-guard", "quorum-guard/policy.yaml"},
 	} {
 		text, err := os.ReadFile(filepath.Join(deploy, "components", tc.file))
 		if err != nil {

@@ -47,6 +47,8 @@ func TestWhatIsShippedCanBeBuiltAndIsOfOneName(t *testing.T) {
 			append(slices.Clone(base), "/nodes get,watch []")},
 		{"the base, with the policy that limits the account more: the same rules", "etcd-main", "base",
 			[]string{"least-privilege"}, base},
+		{"the base, with the policy that guards quorum: the same rules", "etcd-main", "base", []string{"quorum-guard"},
+			base},
 		{"for etcd-druid: the same, promoting the revision", "etcd-main", "druid/access", nil, promoting},
 		{"the example for another StatefulSet: the base in every word, but for the name", "etcd-events",
 			"overlays/etcd-events", nil, renamed(base)},
@@ -290,7 +292,10 @@ func granted(t *testing.T, set, folder string, components ...string) []string {
 			r.clusterBinding.Subjects)
 	}
 	if r.policy != nil {
-		const name = "garden-etcd-main-quorate"
+		name := "garden-etcd-main-quorate"
+		if slices.Contains(components, "quorum-guard") {
+			name = guardName // It is for the whole cluster.
+		}
 		require.Equal(t, []string{name, name, name},
 			[]string{r.policy.Name, r.policyBinding.Name, r.policyBinding.Spec.PolicyName})
 	}

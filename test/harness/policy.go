@@ -2,15 +2,25 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/quorate/quorate/test/harness/build"
+	"github.com/quorate/quorate/test/harness/objects"
 )
 
 // OptInAnnotation in an Etcd's spec.annotations, and so on its pod template, opts in to what deploy/druid
@@ -77,6 +87,53 @@ func (e *Env) awaitPolicy(ctx context.Context) error {
 		return set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
 			string(set.Spec.UpdateStrategy.Type)
 	})
+}
+
+// guardName is the name of the guard's policy, and of its binding.
+const guardName = "quorate-quorum-guard"
+
+// InstallGuard installs deploy/components/quorum-guard in the whole cluster, and waits until the API server applies it
+// to what is on a Lease. One that was removed is not in force again before the API server is restarted
+// (kubernetes/kubernetes#130887).
+func InstallGuard(ctx context.Context, config *rest.Config) error {
+	root, err := build.Root()
+	if err != nil {
+		return err
+	}
+	manifest, err := os.ReadFile(filepath.Join(root, "deploy", "components", "quorum-guard", "policy.yaml"))
+	if err != nil {
+		return err
+	}
+	all, err := objects.Decode(manifest)
+	if err != nil {
+		return err
+	}
+	if err := objects.Create(ctx, config, "", all...); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	leases := client.CoordinationV1().Leases(Namespace)
+	_, err = leases.Create(ctx, &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "quorate-guard-probe",
+			Labels:      map[string]string{"app.kubernetes.io/managed-by": "quorate"},
+			Annotations: map[string]string{"quorate.dev/needed": `{"epoch":1,"pods":{"guard-probe-0":"none"}}`}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("probe"), LeaseTransitions: new(int32(1))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	err = waitFor(ctx, "the policy "+guardName+" is in force", func(ctx context.Context) (bool, string) {
+		// An eviction is refused before anybody looks for the pod.
+		err := client.PolicyV1().Evictions(Namespace).Evict(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Name: "guard-probe-0", Namespace: Namespace},
+			DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+		})
+		return apierrors.IsForbidden(err), fmt.Sprint(err)
+	})
+	return errors.Join(err, leases.Delete(context.WithoutCancel(ctx), "quorate-guard-probe", metav1.DeleteOptions{}))
 }
 
 // WaitEtcdError waits until etcd-druid has written an error to the Etcd that has all of these words.
