@@ -85,9 +85,9 @@ func (e *Env) awaitPolicy(ctx context.Context) error {
 }
 
 // TypeWarnings are what Kubernetes says of the types in each ValidatingAdmissionPolicy of a manifest. These are the
-// warnings that the policy gets itself. And Kubernetes is asked about what it leaves out: the variables, the conditions,
-// and what is behind a dyn() in the validations. Each of these has to fit at least one of the kinds that are matched.
-// Nothing is bound to the policies meanwhile, so they apply to nothing.
+// warnings that the policy gets itself. And Kubernetes is asked about what it leaves out: the variables, the
+// conditions, and what is behind a dyn() in the validations. Each of these has to fit at least one of the kinds that
+// are matched. Nothing is bound to the policies meanwhile, so they apply to nothing.
 func (e *Env) TypeWarnings(ctx context.Context, manifest []byte) (warnings []string, err error) {
 	all, err := objects.Decode(manifest)
 	if err != nil {
