@@ -155,6 +155,7 @@ ci: ## Run all that has to pass before a change lands (an hour with cold caches)
 
 .PHONY: nightly
 nightly: export PARTS := 8
+nightly: export QUORATE_REQUIRE_EMULATOR := 1
 nightly: ## Run what CI leaves out: the rig, longer walks, etcd-druid, the benchmarks once (two hours)
 	$(call in_order,$(NIGHTLY))
 

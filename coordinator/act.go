@@ -94,14 +94,16 @@ func (a *actor) withdraw(ctx context.Context, q rollout.Request) *fault {
 	return nil
 }
 
-// endOverride takes the override for a revision off the Lease. If it fails, the override ends at its time.
-func (a *actor) endOverride(ctx context.Context, revision string) *fault {
+// endOverride takes the override for a revision off the Lease, and returns true if it did. If it fails, the override
+// ends at its time.
+func (a *actor) endOverride(ctx context.Context, revision string) (bool, *fault) {
 	ctx, cancel := context.WithTimeout(ctx, a.c.cfg.RequestTimeout)
 	defer cancel()
-	if err := record.EndOverride(ctx, a.c.cfg.Leases, a.c.cfg.StatefulSet, revision); err != nil {
-		return &fault{what: "the override on the Lease cannot be removed", err: explain(err)}
+	ended, err := record.EndOverride(ctx, a.c.cfg.Leases, a.c.cfg.StatefulSet, revision)
+	if err != nil {
+		return false, &fault{what: "the override on the Lease cannot be removed", err: explain(err)}
 	}
-	return nil
+	return ended, nil
 }
 
 // promotion is what has become of setting status.currentRevision. Again says that it is worth another try, and denied

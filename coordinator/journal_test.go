@@ -364,7 +364,7 @@ func TestAnOverrideEndsWithItsRollout(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, 3)
-				defer run(t, s.config(func(c *Config) {
+				defer run(t, s.config(telling(s.kube, prometheus.NewRegistry()), func(c *Config) {
 					no := func(context.Context) (bool, string) { return false, "no upload" }
 					c.Gates = []Gate{{Name: "backup", Ask: no}}
 				}))()
@@ -375,9 +375,35 @@ func TestAnOverrideEndsWithItsRollout(t *testing.T) {
 					s.annotate(rollout.ControlOverrideRevision, tc.revision)
 				}
 				s.annotate(rollout.ControlOverrideBy, "alice")
+				s.annotate(rollout.ControlOverrideReason, "drill")
 				s.annotate(rollout.ControlOverrideGuards, "HostGates")
 				within(t, time.Hour, "the rollout", func() bool { return s.settled("rev-2") })
 				<-time.After(10 * time.Minute)
+				words := "HostGates: the override is over, because its rollout is complete; set by alice, because: drill"
+				_, h := s.published(t)
+				var told []string
+				for _, e := range h {
+					if e.What == report.OverrideEnded || e.What == report.Completed {
+						told = append(told, e.What)
+					}
+					if e.What == report.OverrideEnded &&
+						(e.Reason != words || e.By != "etcd-0" || e.Revision != "rev-2") {
+						t.Errorf("the history tells %+v", e)
+					}
+				}
+				want := []string{report.OverrideEnded, report.Completed}
+				if tc.stays {
+					want = want[1:]
+				}
+				if !slices.Equal(told, want) {
+					t.Errorf("the history tells %q, want %q", told, want)
+				}
+				if event := s.toldOf("Normal etcd OverrideEnded " + words); event == tc.stays {
+					t.Errorf("an event tells it: %v", event)
+				}
+				if logged := len(s.at("says " + words)); logged != len(want)-1 {
+					t.Errorf("it is logged %d times", logged)
+				}
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				for _, key := range []string{

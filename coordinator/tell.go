@@ -78,7 +78,6 @@ func (c *Coordinator) tellFenced(pod record.Pod, o record.Outcome, i record.Inte
 
 // tellDecision tells what was seen and decided.
 func (c *Coordinator) tellDecision(o *observation, d *decision, epoch int) {
-	c.journal.Events.About(c.cfg.Namespace, o.state.Set.Name, o.state.Set.UID)
 	on := o.record.Intent
 	if d.found {
 		c.journal.Done(report.Outcome{Intent: on, Result: report.OutcomeFound, Cluster: o.state.Etcd.ClusterID})

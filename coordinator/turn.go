@@ -206,6 +206,7 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	}
 	o, d := &t.seen, &t.decided
 	t.needed = d.needed
+	t.c.journal.Events.About(t.c.cfg.Namespace, o.state.Set.Name, o.state.Set.UID)
 	t.leave.heir = d.choice.To // Until the next observation, if the record cannot be given back.
 	t.leave.giveUp(d.unfit)
 	for i := range o.faults {
@@ -215,7 +216,11 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 		t.fails(ctx, t.actor.withdraw(ctx, *o.state.Request))
 	}
 	if d.endsOverride {
-		t.fails(ctx, t.actor.endOverride(ctx, o.state.Set.UpdateRevision))
+		ended, failed := t.actor.endOverride(ctx, o.state.Set.UpdateRevision)
+		t.fails(ctx, failed)
+		if ended {
+			t.c.journal.EndsOverride(&o.state)
+		}
 	}
 	if d.promotes && !t.promote(ctx, o.workload) {
 		return record.Observed{Outcome: record.Failed}

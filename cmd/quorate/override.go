@@ -136,11 +136,13 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 		return say(cmd, lease, "%s/%s: no guard is overridden any more (before: %s)", cfg.Namespace,
 			cfg.StatefulSet, listOf(before.Override))
 	}
+	ends := "at %s"
 	if !f.force {
 		if err := named(cfg, before, guards); err != nil {
 			return err
 		}
 		controls[rollout.ControlOverrideRevision] = &before.revision
+		ends = "with this rollout, at %s at the latest"
 	}
 	warn(cmd.ErrOrStderr(), cfg, guards)
 	if !f.yes {
@@ -157,9 +159,8 @@ func (f *overrideFlags) run(cmd *cobra.Command, o *options.Client, cfg coordinat
 	if err != nil {
 		return err
 	}
-	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends at %s, or with: %s override%s --clear",
-		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), report.Clock(until), name(cmd),
-		arguments(cfg))
+	return say(cmd, lease, "%s/%s: OVERRIDDEN %s (before: %s). It ends "+ends+", or with: %s override%s --clear",
+		cfg.Namespace, cfg.StatefulSet, list, listOf(before.Override), report.Clock(until), name(cmd), arguments(cfg))
 }
 
 // named returns an error if the coordinator does not name every one of the guards: it is not what holds the rollout.

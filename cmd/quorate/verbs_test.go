@@ -553,8 +553,8 @@ func TestControls(t *testing.T) {
 		{"guard cannot be both", none, "guard --on --off", 2, []string{}, []string{"--on, --off: give one of them"}, nil},
 		{"override of what holds is for this rollout, and warns of what is lost", telling(broken),
 			"override etcd-main UpdatedFailing --yes --reason=drill", 0, nil, []string{
-				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none). It ends at 20",
-				"UTC, or with: quorate override -n garden etcd-main --clear",
+				"WARNING", "UpdatedFailing protects this: ", "OVERRIDDEN UpdatedFailing (before: none). It ends with " +
+					"this rollout, at 20", "UTC at the latest, or with: quorate override -n garden etcd-main --clear",
 			}, func(c rollout.Controls) bool {
 				return len(c.Override) == 1 && lasts(c, time.Hour) && c.Terms.Revision == newRevision
 			}},
@@ -574,7 +574,8 @@ func TestControls(t *testing.T) {
 		{
 			"override by force replaces what was overridden, and is for no rollout in particular",
 			quiet(setting("quorate.dev/override-guards", "CaughtUp")),
-			"override UpdatedFailing Canary -y --force --reason=drill", 0, nil, []string{"(before: CaughtUp)"},
+			"override UpdatedFailing Canary -y --force --reason=drill", 0, nil, []string{
+				"(before: CaughtUp). It ends at 20", "UTC, or with: quorate override -n garden etcd-main --clear"},
 			func(c rollout.Controls) bool {
 				return len(c.Override) == 2 && lasts(c, time.Hour) && c.Terms.Revision == ""
 			},

@@ -68,23 +68,24 @@ func Withdraw(ctx context.Context, leases Leases, statefulSet string, r rollout.
 	if on, _ := RequestOf(lease, r.At); on == nil || RequestText(*on) != RequestText(r) {
 		return nil
 	}
-	return remove(ctx, leases, lease, RequestAnnotation)
+	_, err = remove(ctx, leases, lease, RequestAnnotation)
+	return err
 }
 
-// EndOverride takes the override for a revision off the Lease, unless another has replaced it. The record is not
-// touched.
-func EndOverride(ctx context.Context, leases Leases, statefulSet, revision string) error {
+// EndOverride takes the override for a revision off the Lease, unless another has replaced it. It returns true if it
+// did. The record is not touched.
+func EndOverride(ctx context.Context, leases Leases, statefulSet, revision string) (ended bool, err error) {
 	lease, err := Read(ctx, leases, statefulSet)
 	if err != nil || lease == nil || lease.Annotations[rollout.ControlOverrideRevision] != revision {
-		return err
+		return false, err
 	}
 	return remove(ctx, leases, lease, rollout.ControlOverrideGuards, rollout.ControlOverrideUntil,
 		rollout.ControlOverrideRevision, rollout.ControlOverrideBy, rollout.ControlOverrideReason)
 }
 
-// remove takes annotations off the Lease as it was read. If somebody has changed it since, nothing is done: whoever has
-// changed it is looked at the next time.
-func remove(ctx context.Context, leases Leases, lease *coordinationv1.Lease, annotations ...string) error {
+// remove takes annotations off the Lease as it was read, and returns true if it did. If somebody has changed it since,
+// nothing is done: whoever has changed it is looked at the next time.
+func remove(ctx context.Context, leases Leases, lease *coordinationv1.Lease, annotations ...string) (bool, error) {
 	none := map[string]any{}
 	for _, a := range annotations {
 		none[a] = nil
@@ -93,11 +94,11 @@ func remove(ctx context.Context, leases Leases, lease *coordinationv1.Lease, ann
 		"resourceVersion": lease.ResourceVersion, "annotations": none,
 	}})
 	if err != nil {
-		return fmt.Errorf("encode Lease %s: %w", lease.Name, err)
+		return false, fmt.Errorf("encode Lease %s: %w", lease.Name, err)
 	}
 	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if OutcomeOf(err) == Refused {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }

@@ -118,6 +118,7 @@ const (
 	// ReasonGuardsOverridden: an operator keeps a guard from holding. There is one at the beginning of a rollout, and
 	// whenever that changes, and one for everything that was done although a guard would have held it.
 	ReasonGuardsOverridden = "GuardsOverridden"
+	ReasonOverrideEnded    = "OverrideEnded"
 	// ReasonCoordinatorUnfit: this sidecar lets another one coordinate, because it failed.
 	ReasonCoordinatorUnfit = "CoordinatorUnfit"
 	// ReasonDecisionDropped and ReasonRecordIgnored are faults with which a coordinator goes on: evidence had grown too
@@ -226,6 +227,8 @@ func (e *Entry) event() (reason, message string) {
 			return ReasonDefragmentationFailed, fmt.Sprintf("Defragmenting the member of %s: %s", e.Pod, e.Reason)
 		}
 		return ReasonDefragmented, fmt.Sprintf("Defragmented the member of %s: %s", e.Pod, e.Reason)
+	case OverrideEnded:
+		return ReasonOverrideEnded, e.Reason
 	case Disarmed:
 		if e.Result != "" {
 			return ReasonAlarmNotDisarmed, fmt.Sprintf("%s: %s", e.Pod, e.Reason)

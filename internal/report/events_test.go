@@ -112,6 +112,8 @@ func TestAnEventsReasonIsWhatHappenedAndItsMessageSaysWhy(t *testing.T) {
 			[]string{"Normal AlarmDisarmed Disarmed the alarm NOSPACE of etcd-main-1: because of this"}},
 		{"an alarm that stays", happened(report.Entry{What: report.Disarmed, Pod: "etcd-main-1",
 			Result: report.OutcomeUnclear}), []string{"Warning AlarmNotDisarmed etcd-main-1: because of this"}},
+		{"the end of an override", happened(report.Entry{What: report.OverrideEnded}),
+			[]string{"Normal OverrideEnded because of this"}},
 		{"what a newer version tells", happened(report.Entry{What: "Juggled"}), nil},
 
 		{"a hold", keeps(2, report.Work{Duty: rolls, Action: hold, Rule: "Serving", Guard: "QuorumFloor",

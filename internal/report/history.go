@@ -68,6 +68,8 @@ const (
 	Defragmented = "Defragmented"
 	// Disarmed: a member's alarm NOSPACE was ended, or that failed, or nobody knows.
 	Disarmed = "Disarmed"
+	// OverrideEnded: an override was taken off the Lease, because the rollout that it was made for is complete.
+	OverrideEnded = "OverrideEnded"
 )
 
 // History is the last entries, oldest first.

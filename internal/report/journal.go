@@ -263,6 +263,17 @@ func (j *Journal) Ghosts(seen *rollout.Assessment) (told bool) {
 	return SameGhosts(now, last.Ghosts)
 }
 
+// EndsOverride reports that an override was taken off the Lease, because the rollout that it was made for is complete.
+func (j *Journal) EndsOverride(s *rollout.State) {
+	guards := make([]string, len(s.Controls.Override))
+	for i, g := range s.Controls.Override {
+		guards[i] = string(g)
+	}
+	words := over(guards, "because its rollout is complete", s.Controls.Terms)
+	j.Log.Info(words)
+	j.enter(Entry{What: OverrideEnded, Revision: s.Set.UpdateRevision, Reason: words}, "")
+}
+
 // HandsOver reports who coordinates from now on.
 func (j *Journal) HandsOver(to, reason string) {
 	j.Metrics.HandOver()

@@ -95,13 +95,16 @@ func (r *Report) EndedWords() string {
 		return ""
 	}
 	t := r.terms()
-	text := sorted(r.EndedOverrides) + ": the override is over, "
+	why := "its time was " + Clock(t.Until)
 	if t.Revision != "" && t.Revision != r.UpdateRevision {
-		text += "because the template has changed"
-	} else {
-		text += "its time was " + Clock(t.Until)
+		why = "because the template has changed"
 	}
-	return text + who(t) + ". quorate override --clear removes what is left of it."
+	return over(r.EndedOverrides, why, t) + ". quorate override --clear removes what is left of it."
+}
+
+// over says which guards hold again, and why.
+func over(guards []string, why string, t rollout.Terms) string {
+	return sorted(guards) + ": the override is over, " + why + who(t)
 }
 
 // terms are those of the override, zero where nobody has said any.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -134,6 +136,109 @@ func InstallGuard(ctx context.Context, config *rest.Config) error {
 		return apierrors.IsForbidden(err), fmt.Sprint(err)
 	})
 	return errors.Join(err, leases.Delete(context.WithoutCancel(ctx), "quorate-guard-probe", metav1.DeleteOptions{}))
+}
+
+// TypeWarnings are what Kubernetes says of the types in each ValidatingAdmissionPolicy of a manifest. These are the
+// warnings that the policy gets itself. And Kubernetes is asked about what it leaves out: the variables, the
+// conditions, and what is behind a dyn() in the validations. Each of these has to fit at least one of the kinds that
+// are matched. Nothing is bound to the policies meanwhile, so they apply to nothing.
+func (e *Env) TypeWarnings(ctx context.Context, manifest []byte) (warnings []string, err error) {
+	all, err := objects.Decode(manifest)
+	if err != nil {
+		return nil, err
+	}
+	checked := 0
+	for _, o := range all {
+		if o.GetKind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		checked++
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+		convert := runtime.DefaultUnstructuredConverter
+		if err := convert.FromUnstructuredWithValidation(o.Object, policy, true); err != nil {
+			return nil, err
+		}
+		status, err := e.typeChecked(ctx, policy)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range status {
+			warnings = append(warnings, fmt.Sprintf("%s: %s: %s", policy.Name, w.FieldRef, w.Warning))
+		}
+		strict, fields := strictly(policy)
+		status, err = e.typeChecked(ctx, strict)
+		if err != nil {
+			return nil, err
+		}
+		kinds := func(w admissionregistrationv1.ExpressionWarning) int { return strings.Count(w.Warning, "Kind=") }
+		if len(status) == 0 || kinds(status[len(status)-1]) == 0 {
+			return nil, fmt.Errorf("Kubernetes checks the types of the policy %s for no kind", policy.Name)
+		}
+		last := len(status) - 1 // Which does not fit anything.
+		for _, w := range status[:last] {
+			if kinds(w) == kinds(status[last]) {
+				warnings = append(warnings, fmt.Sprintf("%s: %s fits no kind: %s", policy.Name, fields[w.FieldRef],
+					w.Warning))
+			}
+		}
+	}
+	if checked == 0 {
+		return nil, errors.New("there is no ValidatingAdmissionPolicy in the manifest")
+	}
+	return warnings, nil
+}
+
+// strictly returns the policy with everything that it evaluates as a validation, and what each of these is in the
+// policy. The last one fits no kind.
+func strictly(policy *admissionregistrationv1.ValidatingAdmissionPolicy) (
+	strict *admissionregistrationv1.ValidatingAdmissionPolicy, fields map[string]string) {
+	strict, fields = policy.DeepCopy(), map[string]string{}
+	strict.Name += "-strict"
+	strict.Spec.Validations = nil
+	add := func(field, expression string) {
+		fields[fmt.Sprintf("spec.validations[%d].expression", len(strict.Spec.Validations))] = field
+		strict.Spec.Validations = append(strict.Spec.Validations,
+			admissionregistrationv1.Validation{Expression: expression})
+	}
+	for i, v := range policy.Spec.Validations {
+		add(fmt.Sprintf("spec.validations[%d]", i),
+			strings.NewReplacer("dyn(object)", "object", "dyn(oldObject)", "oldObject").Replace(v.Expression))
+	}
+	for _, v := range policy.Spec.Variables {
+		add("the variable "+v.Name, "["+v.Expression+"].size() == 1") // A validation has to be true or false.
+	}
+	for _, c := range policy.Spec.MatchConditions {
+		add("the condition "+c.Name, c.Expression)
+	}
+	add("", "object.thereIsNoSuchField == oldObject.thereIsNoSuchField")
+	return strict, fields
+}
+
+// typeChecked creates a policy under another name, and returns what Kubernetes says of its types.
+func (e *Env) typeChecked(ctx context.Context, policy *admissionregistrationv1.ValidatingAdmissionPolicy) (
+	warnings []admissionregistrationv1.ExpressionWarning, err error) {
+	policies := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	policy = policy.DeepCopy()
+	policy.GenerateName, policy.Name = policy.Name+"-", ""
+	if policy, err = policies.Create(ctx, policy, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		err = errors.Join(err, policies.Delete(context.WithoutCancel(ctx), policy.Name, metav1.DeleteOptions{}))
+	}()
+	err = waitFor(ctx, "Kubernetes has checked the types of the policy "+policy.Name,
+		func(ctx context.Context) (bool, string) {
+			seen, err := policies.Get(ctx, policy.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			if seen.Status.ObservedGeneration != seen.Generation || seen.Status.TypeChecking == nil {
+				return false, "it has no status of this generation"
+			}
+			warnings = seen.Status.TypeChecking.ExpressionWarnings
+			return true, ""
+		})
+	return warnings, err
 }
 
 // WaitEtcdError waits until etcd-druid has written an error to the Etcd that has all of these words.

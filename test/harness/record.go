@@ -23,6 +23,7 @@ const (
 	PartitionAnnotation      = "quorate.dev/partition"
 	MaxUnavailableAnnotation = "quorate.dev/max-unavailable"
 	OverrideAnnotation       = "quorate.dev/override-guards"
+	NeededAnnotation         = "quorate.dev/needed"
 )
 
 // Intent is the operation that the record says is under way: on a pod, or on a member of etcd.
@@ -44,6 +45,8 @@ type RecordState struct {
 	Epoch int64
 	// Intent is nil if nothing is under way.
 	Intent *Intent
+	// Needed are the UIDs of the pods, by name, that quorum rests on. It is empty where the quorum guard keeps none.
+	Needed map[string]string
 	// Annotations are all of the Lease's.
 	Annotations map[string]string
 }
@@ -56,6 +59,18 @@ func recordState(lease *coordinationv1.Lease) (RecordState, error) {
 	}
 	if lease.Spec.LeaseTransitions != nil {
 		s.Epoch = int64(*lease.Spec.LeaseTransitions)
+	}
+	var needed struct {
+		Epoch int64
+		Pods  map[string]string
+	}
+	if text := lease.Annotations[NeededAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &needed); err != nil {
+			return s, fmt.Errorf("annotation %s: %q: %w", NeededAnnotation, text, err)
+		}
+		if needed.Epoch == s.Epoch && s.Holder != "" {
+			s.Needed = needed.Pods
+		}
 	}
 	if text := lease.Annotations[IntentAnnotation]; text != "" {
 		s.Intent = &Intent{}

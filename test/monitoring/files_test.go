@@ -190,7 +190,7 @@ func TestEveryAlertBeginsWithTheSameVerdict(t *testing.T) {
 			if r.Alert == "" || r.Alert == "QuorateNoSpace" { // An alarm is known where nobody else asks, too.
 				continue
 			}
-			verdict, _, ended := strings.Cut(r.Annotations["description"], "at the moment.{{ end }}")
+			verdict, _, ended := strings.Cut(r.Annotations["description"], "judges by their pods.{{ end }}")
 			require.True(t, ended && strings.HasPrefix(verdict, "Safe? {{ with printf "), "%s: %s", r.Alert, verdict)
 			if first == "" {
 				first = verdict

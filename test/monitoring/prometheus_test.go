@@ -124,6 +124,37 @@ var sidecars = []sidecar{
 		m.LastCompletion(now.Add(-time.Minute))
 	}},
 	{"left-0", "left", func(m *report.Metrics, _ time.Time) { m.Rests() }},
+	// Its coordinator has fallen silent, as in a status that is kept.
+	{"etcd-main-0", "etcd-main", func(m *report.Metrics, _ time.Time) { m.Rests() }},
+}
+
+// silent is what `quorate status` says of such a cluster, kept by the tests of the command.
+var silent = filepath.Join("..", "..", "cmd", "quorate", "testdata", "stuck", "the-coordinator-has-fallen-silent.txt")
+
+// podRow is a pod in its table: its name, its revision, and whether it is ready.
+var podRow = regexp.MustCompile(`(?m)^(etcd-main-\d)(?: +-){2} +(\w+)(?: +-){3} +\w+ +(yes|no) `)
+
+// podsOf is what kube-state-metrics says of the pods in the status of a StatefulSet.
+func podsOf(t *testing.T, set, status string) string {
+	t.Helper()
+	rows := podRow.FindAllStringSubmatch(status, -1)
+	require.NotEmpty(t, rows, status)
+	var lines strings.Builder
+	updated := 0
+	for _, row := range rows {
+		ready := 0
+		if row[3] == "yes" {
+			ready = 1
+		}
+		fmt.Fprintf(&lines, "kube_pod_container_status_ready{namespace=\"ns\", pod=%q, container=\"etcd\"} %d\n",
+			row[1], ready)
+		if row[2] == "updated" {
+			updated++
+		}
+	}
+	fmt.Fprintf(&lines, "kube_statefulset_replicas{namespace=\"ns\", statefulset=%q} %d\n"+
+		"kube_statefulset_status_replicas_updated{namespace=\"ns\", statefulset=%[1]q} %[3]d\n", set, len(rows), updated)
+	return lines.String()
 }
 
 // export serves a sidecar's metrics.
@@ -176,7 +207,8 @@ func startPrometheus(t *testing.T) *server {
 	target := httptest.NewServer(mux)
 	t.Cleanup(target.Close)
 	address := strings.TrimPrefix(target.URL, "http://")
-	mux.HandleFunc("/state", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, stateMetrics) })
+	state := stateMetrics + podsOf(t, "etcd-main", read(t, silent))
+	mux.HandleFunc("/state", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, state) })
 	jobs := []map[string]any{{"job_name": "state", "metrics_path": "/state", "honor_labels": true,
 		"static_configs": []any{map[string]any{"targets": []string{address}}}}}
 	for _, s := range sidecars {
@@ -383,7 +415,9 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 			"QuorateRolloutSlow auth":       strings.TrimSpace(notShown),
 			"QuorateVerdictUnknown auth":    notShown,
 			"QuorateVerdictUnknown unknown": notShown,
-			"QuorateNobodyCoordinates left": "Safe? UNKNOWN: nobody asks the members at the moment. ",
+			"QuorateNobodyCoordinates left": "Safe? UNKNOWN: nobody asks the members at the moment. " +
+				"`kubectl quorate status` judges by their pods. ",
+			"QuorateNobodyCoordinates etcd-main": "Safe? " + byPods(t, read(t, silent)),
 		} {
 			name, set, _ := strings.Cut(of, " ")
 			i := slices.IndexFunc(firing[name], func(a alert) bool { return a.Labels["statefulset"] == set })
@@ -402,6 +436,16 @@ func TestEveryExpressionWorksOnTheRealMetrics(t *testing.T) {
 		}
 		require.ElementsMatch(t, []string{"auth warning", "unknown warning", "unknown critical"}, unknown)
 	})
+}
+
+// byPods is what an alert makes of the first line of a status that is by the pods.
+func byPods(t *testing.T, status string) string {
+	t.Helper()
+	first, _, _ := strings.Cut(status, "\n")
+	parts := regexp.MustCompile(`^([A-Z ]+): etcd is ready in \d/\d pods, (.+) \(etcd was not asked\)$`).
+		FindStringSubmatch(first)
+	require.NotNil(t, parts, first)
+	return parts[1] + ": " + parts[2] + ". This is by the pods' readiness: etcd was not asked. "
 }
 
 // showsEachCluster does with the dashboard's table what Grafana does with it: it merges the answers by what all of them
@@ -461,6 +505,7 @@ func showsEachCluster(t *testing.T, p *server) {
 		{"single", "safe", "1", "Hold", "Canary", "1", "1", "0", "1h0m0s", "0", ""},
 		{"done", "", "0", "Complete", "", "", "", "", "", "0", "0s"},
 		{"left", "", "0", "", "", "", "", "", "", "0", ""},
+		{"etcd-main", "", "0", "", "", "", "", "", "", "0", ""},
 	} {
 		set := "ns/" + cells[0]
 		want[set] = map[string]string{"Namespace": "ns"}

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -97,6 +98,17 @@ func TestARelease(t *testing.T) {
 				" -C unpacked")
 			require.Equal(t, linked(t, filepath.Join(unpacked, named(arch), "quorate")),
 				billed(t, filepath.Join(first, named(arch)+".spdx.json")))
+		})
+	}
+	for _, arch := range archs() {
+		t.Run("has a binary that runs, for "+arch, func(t *testing.T) {
+			command := []string{filepath.Join(unpacked, named(arch), "quorate"), "version"}
+			if arch != runtime.GOARCH {
+				command = append([]string{emulator(t, arch)}, command...)
+			}
+			told := run(t, dir, nil, command[0], command[1:]...)
+			require.Contains(t, told, "quorate "+version+" (")
+			require.Contains(t, told, "linux/"+arch)
 		})
 	}
 	t.Run("has the licence of every module in the binary", func(t *testing.T) {
@@ -196,6 +208,20 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// requireEmulator is the environment variable with which it is a failure that another architecture cannot be run.
+const requireEmulator = "QUORATE_REQUIRE_EMULATOR"
+
+// emulator is what runs programs of another architecture.
+func emulator(t *testing.T, arch string) string {
+	t.Helper()
+	path, err := build.Emulator(t.Context(), func(line string) { t.Log(line) }, arch)
+	if errors.Is(err, build.ErrNoEmulator) && os.Getenv(requireEmulator) == "" {
+		t.Skipf("THE BINARY FOR %s IS NOT RUN: %v", arch, err)
+	}
+	require.NoError(t, err)
+	return path
+}
+
 // imageUnavailable says why buildah does not work here, as it does not everywhere.
 func imageUnavailable(t *testing.T) error {
 	t.Helper()
@@ -245,10 +271,10 @@ func run(t *testing.T, dir string, env []string, name string, args ...string) st
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-	var errors strings.Builder
-	cmd.Stderr = &errors
+	var failed strings.Builder
+	cmd.Stderr = &failed
 	out, err := cmd.Output()
-	require.NoError(t, err, "%s %q: %s%s", name, args, out, errors.String())
+	require.NoError(t, err, "%s %q: %s%s", name, args, out, failed.String())
 	return string(out)
 }
 

@@ -2,6 +2,8 @@ package scenarios
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -181,6 +183,45 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 			[]byte(`{"metadata":{"labels":{"tried":"yes"}}}`), metav1.PatchOptions{DryRun: dryRun})
 		require.NoError(t, err)
 	})
+}
+
+// A field that does not exist is an error when the policy is evaluated, which is late. Kubernetes says so before.
+func TestKubernetesHasNothingAgainstTheTypesInThePolicies(t *testing.T) {
+	t.Parallel()
+	env := environment(t, harness.Loopback)
+	ctx, cancel := context.WithTimeout(t.Context(), scenarioTimeout)
+	defer cancel()
+	for _, file := range []string{
+		"../../deploy/components/least-privilege/policy.yaml",
+		"../chart/testdata/least-privilege.yaml",
+		"../../deploy/druid/check.yaml",
+	} {
+		t.Run(file, func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			warnings, err := env.TypeWarnings(ctx, text)
+			require.NoError(t, err)
+			require.Empty(t, warnings)
+		})
+	}
+	text, err := os.ReadFile("../../deploy/components/least-privilege/policy.yaml")
+	require.NoError(t, err)
+	for _, tc := range []struct{ name, right, wrong, says string }{
+		{"a field that no kind has", ".?finalizers.orValue([]) ==", ".?finalisers.orValue([]) ==",
+			"undefined field 'finalisers'"},
+		{"a field behind a dyn()", "dyn(object).spec ==", "dyn(object).spce ==", "undefined field 'spce'"},
+		{"a field in a variable", "? oldObject.metadata.?annotations", "? oldObject.metadata.?annotation",
+			"the variable before fits no kind"},
+		{"a field in the condition", "request.userInfo.?username.orValue", "object.metadata.?user.orValue",
+			"the condition is-a-sidecar fits no kind"},
+	} {
+		t.Run("and "+tc.name+" would be told", func(t *testing.T) {
+			require.Contains(t, string(text), tc.right)
+			warnings, err := env.TypeWarnings(ctx, []byte(strings.Replace(string(text), tc.right, tc.wrong, 1)))
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(warnings, "\n"), tc.says)
+		})
+	}
 }
 
 // grantMore gives the sidecars' account one more Role.

@@ -82,7 +82,7 @@ type Config struct {
 	FeatureGates map[string]bool
 	// Controllers are those that run, by the names that kube-controller-manager's
 	// --controllers takes; statefulset has to be one of them. Empty means those that a
-	// StatefulSet and its pods need.
+	// StatefulSet and its pods need, and the one that checks the types of admission policies.
 	Controllers []string
 	// NodeMonitorGracePeriod is how long after the last heartbeat nodelifecycle takes
 	// a node for lost. 0 means 50 s, Kubernetes' default.
@@ -91,11 +91,11 @@ type Config struct {
 	RealNodes bool
 }
 
-// setControllers are what a StatefulSet and its pods need. "nodelifecycle" is not among them: without node heartbeats
-// (Leases in kube-node-lease) it takes every node for lost.
+// setControllers are what a StatefulSet and its pods need, and what checks the types of admission policies.
+// "nodelifecycle" is not among them: without node heartbeats (Leases in kube-node-lease) it takes every node for lost.
 var setControllers = []string{
 	"statefulset", "job", "disruption", "garbagecollector", "serviceaccount", "root-ca-cert-publisher", "namespace",
-	"pvc-protection", "endpointslice",
+	"pvc-protection", "endpointslice", "validatingadmissionpolicy-status-controller",
 }
 
 // nodeControllers are what real nodes need beside them.
