@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"time"
 
 	"github.com/quorate/quorate/internal/record"
@@ -85,11 +86,12 @@ func (d *decision) newsEvery() time.Duration {
 }
 
 // tellsGuard is true where the Lease is written to tell the quorum guard alone. Mostly that is told with what is
-// written anyway: with the intent, with the end, and with the news whenever something else is decided. But where
-// nothing is on the Lease although quorum rests on some pods, somebody has taken the record over, or a member has
-// failed by itself.
-func (d *decision) tellsGuard(on record.Needed) bool {
-	return len(on.Pods) == 0 && len(d.needed.Pods) > 0 && d.next == record.NextRest
+// written anyway: with the intent, with the end, and with the news whenever something else is decided. But the first
+// look after a claim puts right what another one has said. And where nothing is on the Lease although quorum rests on
+// some pods, a member has failed by itself.
+func (d *decision) tellsGuard(on record.Needed, first bool) bool {
+	silent := len(on.Pods) == 0 && len(d.needed.Pods) > 0
+	return d.next == record.NextRest && (silent || first && !maps.Equal(on.Pods, d.needed.Pods))
 }
 
 // waits is how long to wait before the next observation, if there is no news. Ago is when this one began, in relation

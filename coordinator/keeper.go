@@ -31,9 +31,17 @@ type keeper struct {
 	fenced []fenced
 }
 
+// found is what was read of the Lease: the record, beside it what quorum rests on, and in words what makes no sense.
+type found struct {
+	record.LeaseRead
+
+	needed record.Needed
+	odd    []string
+}
+
 // read reads the record. With free, that is before a claim by the lock, it may be what a watch tells if nobody holds
-// it. By the clock, it counts when the Lease was read. What makes no sense there is returned in words.
-func (k *keeper) read(ctx context.Context, free bool, seen workload.Observation) (record.LeaseRead, []string, *fault) {
+// it. By the clock, it counts when the Lease was read.
+func (k *keeper) read(ctx context.Context, free bool, seen workload.Observation) (found, *fault) {
 	begun := k.c.now()
 	reading, cancel := context.WithTimeout(ctx, k.c.cfg.RequestTimeout)
 	defer cancel()
@@ -47,7 +55,8 @@ func (k *keeper) read(ctx context.Context, free bool, seen workload.Observation)
 	}
 	believed, odd := validate(lease, seen.Set, seen.Pods, k.c.cfg.RecordDuration)
 	outcome, failed := wasRead("the record cannot be read", err)
-	return record.LeaseRead{Outcome: outcome, Record: believed, Begun: begun}, odd, failed
+	return found{LeaseRead: record.LeaseRead{Outcome: outcome, Record: believed, Begun: begun},
+		needed: record.NeededOf(lease), odd: odd}, failed
 }
 
 // list lists the pods that have to be fenced.

@@ -42,7 +42,8 @@ type turn struct {
 	foreseen []rollout.Pod
 	// leave says that another sidecar is to go on.
 	leave leave
-	// needed is what quorum rests on, as the next write says. A claim says nothing of it.
+	// needed is what quorum rests on, as the next write says. A claim repeats the word of whoever held the record, until
+	// our own first look. Otherwise anybody could take the pods at just that moment.
 	needed record.Needed
 	// suspect is the one that the record names, as last read or written.
 	suspect *record.Member
@@ -144,10 +145,13 @@ func (t *turn) do(ctx context.Context, state *record.State, effect record.Effect
 	switch e := effect.(type) {
 	case record.ReadLease:
 		free := !t.hold.ours && t.right == record.ByLock
-		read, odd, failed := t.keeper.read(ctx, free, t.seen.workload)
+		read, failed := t.keeper.read(ctx, free, t.seen.workload)
 		t.fails(ctx, failed)
-		t.validation.tell(odd)
-		return read
+		t.validation.tell(read.odd)
+		if !t.hold.ours {
+			t.needed = read.needed
+		}
+		return read.LeaseRead
 	case record.CheckRight:
 		return record.RightChecked{Held: t.lock.owns(ctx)}
 	case record.WriteLease:
@@ -196,6 +200,7 @@ func (t *turn) fence(ctx context.Context, e record.FencePod, all []record.FenceP
 // observe looks and decides, carries out what comes beside the record, and tells of it all. It returns what the
 // decision asks of the record.
 func (t *turn) observe(ctx context.Context) record.Observed {
+	first := t.decided.Assessment == nil
 	if err := t.look(ctx); err != nil {
 		what := "the workload cannot be read"
 		if isEvictionForbidden(err) {
@@ -232,7 +237,7 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	return record.Observed{
 		Outcome: record.Done, Begun: o.begun, Record: o.record,
 		Next: d.next, Intent: d.intent, Resolution: d.resolution,
-		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery() || d.tellsGuard(o.needed),
+		News: t.c.journal.HasNews() && t.c.now()-t.hold.renewed >= d.newsEvery() || d.tellsGuard(o.needed, first),
 	}
 }
 

@@ -52,9 +52,9 @@ func (c *Cluster) Take(ctx context.Context, way string, p *corev1.Pod) error {
 	return pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
 }
 
-// Hands are people and programs that know nothing of quorum. Whenever a pod is away, they try to take another one that
-// is Ready, in every way in turn. When they have taken one, they wait until all pods are Ready again, so that whatever
-// is lost is lost by one pod too many.
+// Hands are people and programs that know nothing of quorum. Whenever a member is away, they try to take the pod of
+// another one, in every way in turn. When they have taken one, they wait until all are back, so that whatever is lost is
+// lost by one pod too many. Members are away while their containers are not ready or their pods terminate.
 type Hands struct {
 	stop context.CancelFunc
 	over chan struct{}
@@ -65,13 +65,13 @@ type Hands struct {
 
 // HandsFigures are what has become of it.
 type HandsFigures struct {
-	// Denied are the denials of the quorum guard by way, and Spared are those of them where enough other pods were Ready
-	// for a quorum: this pod could have gone.
+	// Denied are the denials of the quorum guard by way, and Spared are those of them where enough other members were
+	// there for a quorum: this pod could have gone.
 	Denied map[string]int
 	Spared int
 	// Budget are the evictions that a PodDisruptionBudget refused.
 	Budget int
-	// Slips are the pods that were taken although quorum rested on them, by the count of Ready pods.
+	// Slips are the pods that were taken although quorum rested on them.
 	Slips []Slip
 	// Errs are other answers.
 	Errs []string
@@ -103,8 +103,9 @@ func (c *Cluster) StartHands(ctx context.Context, record *RecordHistory, voters 
 		for n := 0; ctx.Err() == nil; {
 			pods, err := c.ListPods(ctx)
 			if err == nil {
-				ready := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool {
-					return !IsReady(&p) || p.DeletionTimestamp != nil
+				ready := slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+					return p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Status.ContainerStatuses,
+						func(s corev1.ContainerStatus) bool { return s.Name == "etcd" && s.Ready })
 				})
 				whole := len(ready) == len(c.Pods())
 				took = took && !whole

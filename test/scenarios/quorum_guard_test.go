@@ -65,7 +65,7 @@ func TestNobodyTakesASecondMemberWhileTheQuorumGuardKeepsIt(t *testing.T) {
 		require.Empty(t, record.Needed, "nobody is kept any more")
 	})
 
-	// Whoever takes over frees all pods, looks, and keeps them again. What is taken in between the Lease did not name.
+	// Whoever takes over repeats what the Lease says, so that nothing passes in between.
 	for _, at := range []struct {
 		name  string
 		match func(*scene) apiproxy.Match
@@ -78,7 +78,7 @@ func TestNobodyTakesASecondMemberWhileTheQuorumGuardKeepsIt(t *testing.T) {
 	} {
 		t.Run("with the coordinator killed "+at.name, func(t *testing.T) {
 			s := s.in(t)
-			s.grabbed(ctx, func(*harness.Ledger) {
+			o, f := s.grabbed(ctx, func(*harness.Ledger) {
 				held := s.env.API.Hold(ctx, at.match(s))
 				s.touch(ctx, at.name)
 				r, err := held.Reached(ctx)
@@ -91,16 +91,20 @@ func TestNobodyTakesASecondMemberWhileTheQuorumGuardKeepsIt(t *testing.T) {
 				held.Drop()
 				s.complete(ctx)
 			})
+			o.keptQuorum(t)
+			require.Empty(t, f.Slips)
 		})
 	}
 	t.Run("with the coordinator killed while it waits for the pod", func(t *testing.T) {
 		s := s.in(t)
-		s.grabbed(ctx, func(l *harness.Ledger) {
+		o, f := s.grabbed(ctx, func(l *harness.Ledger) {
 			s.touch(ctx, "killed-while-waiting")
 			require.NoError(t, l.WaitRemovals(ctx, 1))
 			s.signal(s.coordinator(ctx), syscall.SIGKILL)
 			s.complete(ctx)
 		})
+		o.keptQuorum(t)
+		require.Empty(t, f.Slips)
 	})
 }
 
