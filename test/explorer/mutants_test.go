@@ -601,7 +601,7 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 func TestEveryMutantIsCaught(t *testing.T) {
 	notInShort(t)
 	for _, mu := range mutants() {
-		t.Run(mu.room+"/"+mu.name, func(t *testing.T) {
+		t.Run(mu.name+" ("+mu.room+")", func(t *testing.T) {
 			caught := func(m *Model, r *Result) {
 				require.NotEmpty(t, r.Broken, "not caught: %s", r)
 				t.Logf("caught by the explorer, after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)

@@ -108,7 +108,7 @@ func run(ctx context.Context, root, only string, source bool, out io.Writer) (mi
 type hand struct {
 	// dir is the module's folder, pkg the package in it.
 	dir, pkg string
-	// rooms are those of its mutants. The path of a mutant's test names its room, if there are several.
+	// rooms are those of its mutants. The name of a mutant's test ends with its room, if that is not the first.
 	rooms []string
 }
 
@@ -118,14 +118,15 @@ var written = []hand{
 	{"test", "./scenarios", []string{"policy"}},
 }
 
-// roomOf is the room of a mutant.
-func (h hand) roomOf(test string) string {
+// place splits the name of a mutant's test into what the mutant lacks and the room of that.
+func (h hand) place(test string) (guard, room string) {
+	guard = strings.ReplaceAll(test[strings.LastIndex(test, "/")+1:], "_", " ")
 	for _, room := range h.rooms {
-		if strings.Contains(test, "/"+room+"/") {
-			return room
+		if name, ends := strings.CutSuffix(guard, " ("+room+")"); ends {
+			return name, room
 		}
 	}
-	return h.rooms[0]
+	return guard, h.rooms[0]
 }
 
 // event is a line of go test -json.
@@ -163,12 +164,16 @@ func (h hand) play(ctx context.Context, root string, wanted func(string) bool, t
 		return errors.Join(fmt.Errorf("no mutant was tried: %s", tail(text)), failed)
 	}
 	for _, test := range order {
-		if slices.ContainsFunc(order, func(o string) bool { return strings.HasPrefix(o, test+"/") }) || !wanted(h.roomOf(test)) {
+		if slices.ContainsFunc(order, func(o string) bool { return strings.HasPrefix(o, test+"/") }) {
 			continue // It has mutants of its own.
 		}
-		top, name, _ := strings.Cut(test, "/")
-		l := line{guard: strings.ReplaceAll(name[strings.LastIndex(name, "/")+1:], "_", " "), room: h.roomOf(test)}
+		guard, room := h.place(test)
+		if !wanted(room) {
+			continue
+		}
+		l := line{guard: guard, room: room}
 		if result[test] == "pass" {
+			top, _, _ := strings.Cut(test, "/")
 			l.caught = fmt.Sprintf("`%s`, %s", top, said[test])
 		}
 		tell(l)
