@@ -91,7 +91,7 @@ func TestEveryMutantOfThePolicyOfLeastPrivilegeIsCaught(t *testing.T) {
 		spec := shipped.Spec.DeepCopy()
 		spec.Validations = slices.Delete(spec.Validations, i, i+1)
 		_, may, _ := strings.Cut(v.Message, "sidecars ")
-		mutants[may] = spec
+		mutants[strings.ReplaceAll(may, "quorate.dev/", "")] = spec // A slash would end the name of a test.
 	}
 	for i, c := range shipped.Spec.MatchConditions {
 		spec := shipped.Spec.DeepCopy()
