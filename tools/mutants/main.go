@@ -215,7 +215,8 @@ const combinations = "^Test(NoCombination|EveryMutant|NoRuleTells|ABrokenRevisio
 const (
 	aboutViews = "^Test(NothingIsDoneOnAStaleView|WhatLasted|AMemberThatFailsIsNoticed|NoRolloutEnds|WhatAnotherWas|" +
 		"ARolloutWhoseEvent|ARestored|NobodyIsUnfit|WhoDoesNotSee|ALiveLook|ABurst|OurOwnWrite|AWatchThatWorks|" +
-		"ABudget|ALook|TheNextPod|AnEviction|TheMoment|ARefus|AGate|Ghosts|TheWatchOnTheLease)"
+		"ABudget|ALook|TheNextPod|AnEviction|TheMoment|ARefus|AGate|Ghosts|TheWatchOnTheLease|NodesAre|ANodeThat|" +
+		"ThatNodesMayNot|OnlyTheOwnerOfTheLockWatches|ACordon)"
 	aboutElections = "^Test(TheElection|TheQueue|TheHandover|TheEnd|WhoAbstains|TheFallback|ASidecar|WhatCameBack|" +
 		"TheOwnerOfTheLock|WhatTheOwnPod|ASession|TheLogSays|WhoRemovesItsOwnPod|ALockKey|OnlyWhoHasCoordinated)"
 )
