@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -33,7 +34,7 @@ func main() {
 	source := flag.Bool("source-only", false, "leave out the mutants that are written by hand")
 	only := flag.String("rooms", "", "the rooms to look at, comma-separated (default: all)")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	missing, err := run(ctx, *root, *only, *source, os.Stdout)
 	if err != nil {
