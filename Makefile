@@ -236,6 +236,12 @@ endif
 	# The mutants of the decision, and what catches each of them.
 	go test -run EveryMutant ./pkg/rollout
 
+.PHONY: mutants
+mutants: ## Take away every guard, one at a time, and list what catches that (ROOMS=protocol: these alone; hours)
+	@cd tools && go build -o ../.build/bin/mutants ./mutants
+	@# The rooms are decision, protocol, election, view and policy. A guard that nothing catches is an error.
+	.build/bin/mutants -rooms='$(ROOMS)'
+
 .PHONY: test-worlds
 test-worlds: ## Walk every interleaving of all worlds, whole
 	cd test && go test -timeout 40m -v ./explorer -run Interleaving

@@ -150,6 +150,8 @@ func TestABlockingOperation(t *testing.T) {
 			turn{event: written("12"), want: write(mine("12", nothing)), at: begin + config.MaxEvidenceAge})},
 		{"is never repeated", append(open(),
 			turn{event: sees(on, record.Open, record.NextAct, pausing), want: record.Rest{}})},
+		{"tells its news meanwhile", append(open(), turn{event: news(sees(on, record.Open, record.NextRest, nothing)),
+			want: write(on)})},
 		{"is not repeated when its member answers either", append(open(),
 			turn{event: sees(on, record.Settled, record.NextAct, pausing), want: record.Rest{}})},
 		{"lets no removal of a pod begin", append(open(),
@@ -216,7 +218,14 @@ func TestAnIntentThatNobodyCouldSettleIsNotRecorded(t *testing.T) {
 		{"an eviction without a resourceVersion", record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1"}},
 		{"a presumed operation without the member list", record.Intent{Operation: presumedOp,
 			Member: &record.Member{ID: 7, Name: "etcd-3", Cluster: 1}}},
+		{"a presumed operation on a member without an ID", record.Intent{Operation: presumedOp,
+			Member: &record.Member{Name: "etcd-3", Cluster: 1, List: []uint64{5}}}},
+		{"a presumed operation in no cluster", record.Intent{Operation: presumedOp,
+			Member: &record.Member{ID: 7, Name: "etcd-3", List: []uint64{5}}}},
 		{"a blocking operation on no member", record.Intent{Operation: blockingOp}},
+		{"a blocking operation on a member without an ID", record.Intent{Operation: blockingOp,
+			Member: &record.Member{Cluster: 1}}},
+		{"a blocking operation in no cluster", record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			run(t, record.State{}, append(looking(), turn{event: sawTo(mine("11", nothing), tc.intent),
@@ -239,5 +248,8 @@ func TestWhatAnIntentOnAMemberSaysIsNotTrustedWithoutBounds(t *testing.T) {
 			i := record.Intent{Operation: blockingOp, Member: &record.Member{ID: 6, Cluster: 1, Seconds: tc.seconds}}
 			run(t, record.State{}, asking(i, begin+tc.want)...)
 		})
+	}
+	if call := (&record.Intent{Operation: blockingOp}).Call(); call != 0 {
+		t.Errorf("an intent on no member says that its call takes %v", call)
 	}
 }

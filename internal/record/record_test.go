@@ -110,6 +110,7 @@ func TestAnIntentReadsWellInALog(t *testing.T) {
 		{record.Intent{Operation: record.FenceAll, Epoch: 1}, "any pod's removal"},
 		{record.Intent{Operation: record.Evict, Pod: "etcd-1", UID: "u1", ResourceVersion: "4"},
 			"evict etcd-1 (UID u1, resourceVersion 4)"},
+		{removal, "remove-member etcd-3 (ID 7)"},
 	} {
 		if got := tc.intent.String(); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)

@@ -227,6 +227,11 @@ func TestACoordinator(t *testing.T) {
 			{event: held, want: write(with(mine("10", nothing), func(l *record.Record) { l.Epoch = 1 }))},
 			{event: written("11"), want: record.Observe{}},
 		}},
+		{"counts anew where somebody has written less than no number", []turn{
+			{event: start, want: record.ReadLease{}},
+			{event: read(with(theirs(), func(l *record.Record) { l.Epoch = -5 })), want: record.CheckRight{}},
+			{event: held, want: write(with(mine("10", nothing), func(l *record.Record) { l.Epoch = 1 }))},
+		}},
 		{"counts up to the greatest number that a Lease can have", []turn{
 			{event: start, want: record.ReadLease{}},
 			{event: read(with(theirs(), func(l *record.Record) { l.Epoch = math.MaxInt32 - 1 })), want: record.CheckRight{}},
@@ -239,6 +244,11 @@ func TestACoordinator(t *testing.T) {
 		{"leaves a record alone that a newer version has written", []turn{
 			{event: start, want: record.ReadLease{}},
 			{event: read(with(theirs(), func(l *record.Record) { l.Schema = record.Newest + 1 })), want: ends(record.Newer)},
+		}},
+		{"leaves it alone as well if it names an operation that this one knows", []turn{
+			{event: start, want: record.ReadLease{}},
+			{event: read(with(theirs(), func(l *record.Record) { l.Schema, l.Intent = record.Newest+1, theirOp })),
+				want: ends(record.Newer)},
 		}},
 
 		// Resolve.
@@ -702,5 +712,49 @@ func TestAStepLeavesTheStateItIsGivenAsItIs(t *testing.T) {
 	}
 	if pods.Pods[0] != listed[0] || pods.Pods[1] != listed[1] {
 		t.Errorf("the event's pods were changed: %v", pods.Pods)
+	}
+}
+
+// Whoever reads the log wants to know to whom a record was lost, or that an operator has deleted it.
+func TestTheEndOfAClaimSaysWhatBecameOfTheRecord(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		now  record.Record
+		want string
+	}{
+		{"it was deleted", record.Record{}, "the Lease was deleted"},
+		{"its annotations are gone", with(mine("12", nothing), func(l *record.Record) { l.Schema = 0 }),
+			"the record on the Lease was replaced"},
+		{"it was given back", released("12", nothing), "the record was released (epoch 7)"},
+		{"another holds it", theirs(), them + " has claimed the record (epoch 6)"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, effect := config.Step(run(t, record.State{}, looking()...), saw(tc.now, record.NextRest), begin)
+			if want := (record.End{Ended: record.Lost, Detail: tc.want}); effect != want {
+				t.Errorf("got %s, want %s", shown(effect), shown(want))
+			}
+		})
+	}
+}
+
+func TestARecordIsRenewedInTimeForWhoeverReadsIt(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		written, renew time.Duration
+		want           time.Duration
+	}{
+		{"every third of the duration", 15 * time.Second, 0, 5 * time.Second},
+		{"when its holder would, if that is told", 15 * time.Second, 4 * time.Second, 4 * time.Second},
+		{"at once, if others are to wait longer than is meant by now", 45 * time.Second, 4 * time.Second, 0},
+		{"every third of what stands there, if that is shorter", 9 * time.Second, 4 * time.Second, 3 * time.Second},
+		{"every third of what is meant, if nothing stands there", 0, 0, 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := config
+			c.Duration, c.Renew = 15*time.Second, tc.renew
+			if got := c.Every(&record.State{Record: record.Record{Duration: tc.written}}); got != tc.want {
+				t.Errorf("%v, want %v", got, tc.want)
+			}
+		})
 	}
 }

@@ -35,7 +35,7 @@ func (m *measurement) fill() {
 		return
 	}
 	m.availability()
-	m.writes()
+	m.clients()
 }
 
 // seconds is a moment in the trial's time.
@@ -159,8 +159,37 @@ func (m *measurement) availability() {
 	}
 }
 
-// writes is what the clients' writes went through.
-func (m *measurement) writes() {
+// stall is a time in which a client got no answer.
+type stall struct{ from, to float64 }
+
+// stallsOf are those of all clients, whose answers came at these moments, from the change to the end of the history.
+func (m *measurement) stallsOf(answered map[string][]float64) (all []stall) {
+	end := m.seconds(m.history.Start.Add(m.history.Duration))
+	for _, times := range answered {
+		slices.Sort(times)
+		previous := 0.0
+		for _, at := range append(times, end) {
+			if at > 0 {
+				all = append(all, stall{previous, at})
+				previous = at
+			}
+		}
+	}
+	return all
+}
+
+// longest is the longest of the stalls that were there at some time between these two.
+func longest(stalls []stall, from, to float64) (most float64) {
+	for _, s := range stalls {
+		if s.from <= to && s.to >= from {
+			most = max(most, s.to-s.from)
+		}
+	}
+	return most
+}
+
+// clients is what the clients' requests went through.
+func (m *measurement) clients() {
 	t, figures := m.trial, m.history.Figures()
 	t.Lost, t.Unverified = figures.LostWrites, figures.UnverifiedWrites
 	type request struct {
@@ -172,11 +201,17 @@ func (m *measurement) writes() {
 		failed, retried bool
 	}
 	requests := map[request]*write{}
-	acknowledged := map[string][]float64{} // by writer
+	acknowledged, read := map[string][]float64{}, map[string][]float64{}
 	for i := range m.history.Writers {
 		acknowledged[writerName(i)] = nil
 	}
+	for i := range m.history.Readers {
+		read[readerName(i)] = nil
+	}
 	for _, op := range m.history.Operations {
+		if _, reader := read[op.Client]; reader && op.Kind == traffic.Get && op.Outcome == traffic.OK {
+			read[op.Client] = append(read[op.Client], m.seconds(m.history.Start.Add(op.Return)))
+		}
 		if op.Kind != traffic.Put && op.Kind != traffic.Txn {
 			continue
 		}
@@ -195,7 +230,11 @@ func (m *measurement) writes() {
 			acknowledged[op.Client] = append(acknowledged[op.Client], m.seconds(m.history.Start.Add(op.Return)))
 		}
 	}
-	end := m.seconds(m.history.Start.Add(m.history.Duration))
+	for _, e := range m.elections {
+		if at := m.seconds(e.at); at >= 0 {
+			t.Changes = append(t.Changes, result.Change{At: at, Planned: e.planned})
+		}
+	}
 	var latencies []float64
 	for _, w := range requests {
 		at := m.seconds(m.history.Start.Add(w.from))
@@ -213,20 +252,31 @@ func (m *measurement) writes() {
 		} else {
 			latencies = append(latencies, took)
 		}
-	}
-	slices.Sort(latencies)
-	t.MedianLatency, t.P99Latency = result.Quantile(latencies, 50), result.Quantile(latencies, 99)
-	for _, times := range acknowledged {
-		slices.Sort(times)
-		previous := 0.0
-		for _, at := range append(times, end) {
-			if at > 0 {
-				t.WriteStall = max(t.WriteStall, at-previous)
-				previous = at
+		for i := range t.Changes {
+			c := &t.Changes[i]
+			if at > c.At+result.Beside || at+took < c.At-result.Beside {
+				continue
+			}
+			if w.retried {
+				c.Retried++
+			}
+			if w.failed {
+				c.Failed++
 			}
 		}
 	}
+	slices.Sort(latencies)
+	t.MedianLatency, t.P99Latency = result.Quantile(latencies, 50), result.Quantile(latencies, 99)
+	reads, writes := m.stallsOf(read), m.stallsOf(acknowledged)
+	ever := math.Inf(1)
+	t.ReadStall, t.WriteStall = longest(reads, 0, ever), longest(writes, 0, ever)
+	for i := range t.Changes {
+		c := &t.Changes[i]
+		from, to := c.At-result.Beside, c.At+result.Beside
+		c.ReadStall, c.WriteStall = longest(reads, from, to), longest(writes, from, to)
+	}
 }
 
-// writerName is the name of a writer in a history.
+// writerName is the name of a writer in a history, and readerName that of a reader.
 func writerName(n int) string { return fmt.Sprintf("writer-%d", n) }
+func readerName(n int) string { return fmt.Sprintf("reader-%d", n) }

@@ -424,6 +424,30 @@ func TestTheWriteStallIsTheLongestTimeInWhichAWriterGotNothingAcknowledged(t *te
 	}
 }
 
+func TestWhatClientsSawBesideAChangeOfLeaderIsToldWithIt(t *testing.T) {
+	get := func(from, to float64, kind traffic.Kind, outcome traffic.Outcome) wrote {
+		return wrote{"reader-0", []attempt{{from, to, outcome, kind, false}}}
+	}
+	h := history(1, 10,
+		first(ok(0, 0.5)), first(ok(1, 1.5)),
+		first(failed(2, 3), ok(3, 3.25)),            // before the first change, and answered beside it
+		first(unknown(3.5, 4.5), unknown(4.5, 5.5)), // beside it, and never acknowledged
+		first(ok(5.75, 6)), first(ok(7, 7.5)), first(ok(9, 9.5)),
+		get(0, 0.5, traffic.Get, traffic.OK), get(2, 2.5, traffic.Get, traffic.OK),
+		get(3, 3.5, traffic.Get, traffic.Failed),
+		get(4, 4.5, traffic.SerializableGet, traffic.OK), // answers without a leader
+		get(5, 5.75, traffic.Get, traffic.OK), get(6, 6.5, traffic.Get, traffic.OK), get(8, 9.75, traffic.Get, traffic.OK),
+	)
+	h.Readers = 1
+	got := measured(measurement{finish: at(9), history: h, observation: observed(10),
+		elections: []election{{at: at(-2)}, {at: at(4), planned: true}, {at: at(8.75)}}})
+	require.Equal(t, []result.Change{
+		{At: 4, Planned: true, Failed: 1, Retried: 2, ReadStall: 3.25, WriteStall: 2.75},
+		{At: 8.75, ReadStall: 3.25, WriteStall: 2},
+	}, got.Changes)
+	require.Equal(t, [2]float64{3.25, 2.75}, [2]float64{got.ReadStall, got.WriteStall}, "the longest of all")
+}
+
 func TestLatenciesAreThoseOfAcknowledgedWritesByTheNearestRank(t *testing.T) {
 	var requests []wrote
 	for n := range 200 {

@@ -148,7 +148,21 @@ const (
 	othersTake = "which others are about to take"
 )
 
-func mutants() []mutant {
+// placed is a mutant and the room that its guard is in: the protocol, the view or the decision.
+type placed struct {
+	mutant
+	room string
+}
+
+// within places all of them.
+func within(room string, all []mutant) (out []placed) {
+	for _, mu := range all {
+		out = append(out, placed{mu, room})
+	}
+	return out
+}
+
+func mutants() []placed {
 	two := func(f Faults) Params { return Params{Members: 3, Coordinators: 2, Faults: f} }
 	one := func(f Faults) Params { f.Starts = 1; return Params{Members: 3, Coordinators: 1, Faults: f} }
 	trueLock := func(p Params) Params { p.TrueLock = true; return p }
@@ -159,8 +173,7 @@ func mutants() []mutant {
 	ghosts := func(n int, p Params) Params { p.Ghosts = n; return p }
 	of := func(members int, p Params) Params { p.Members = members; return p }
 	with := func(p Params, change func(*Params)) Params { change(&p); return p }
-	return []mutant{
-		// The record.
+	protocol := []mutant{
 		{"no UID precondition", weak(func(w *Weakness) { w.NoUID = true }), two(Faults{Starts: 2, Crashes: 1}),
 			"is another, by its UID"},
 		{"no resourceVersion precondition", weak(func(w *Weakness) { w.NoVersion = true }),
@@ -226,15 +239,6 @@ func mutants() []mutant {
 				s.Pods[i].Heard = true
 			}
 		}), with(one(Faults{CutOffs: 2}), func(p *Params) { p.Own, p.Zones = true, true }), "voters run then"},
-		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
-			"voters run then"},
-		{"act on a cached view without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
-			with(two(Faults{Starts: 3}), func(p *Params) {
-				p.CachedView, p.Ahead, p.SlowStop, p.Own = true, true, true, true
-			}), "in ignorance of another"},
-		{"act on a cached view without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
-			with(two(Faults{Starts: 3}), func(p *Params) { p.CachedView, p.SlowStop, p.Own = true, true, true }),
-			"in ignorance of another"},
 		{"observe before the claim", weak(func(w *Weakness) { w.Early = true }), two(Faults{Starts: 2}), ""},
 		{"no evidence age after the CAS", before(func(s *record.State, e *record.Event) {
 			if _, ok := (*e).(record.LeaseWritten); ok {
@@ -279,8 +283,19 @@ func mutants() []mutant {
 				*e = seen
 			}
 		}), two(Faults{Starts: 1}), notDecided},
-
-		// The decision.
+	}
+	view := []mutant{
+		{"decide on a cached snapshot", weak(func(w *Weakness) { w.Cached = true }), one(Faults{Failures: 1}),
+			"voters run then"},
+		{"act on a cached view without confirming it ahead", weak(func(w *Weakness) { w.Unconfirmed = true }),
+			with(two(Faults{Starts: 3}), func(p *Params) {
+				p.CachedView, p.Ahead, p.SlowStop, p.Own = true, true, true, true
+			}), "in ignorance of another"},
+		{"act on a cached view without confirming it", weak(func(w *Weakness) { w.Unconfirmed = true }),
+			with(two(Faults{Starts: 3}), func(p *Params) { p.CachedView, p.SlowStop, p.Own = true, true, true }),
+			"in ignorance of another"},
+	}
+	decision := []mutant{
 		{"treat Unknown as serving", sees(func(s *rollout.State) {
 			for i := range s.Etcd.Members {
 				if p := &s.Etcd.Members[i].Probe; i < len(s.Pods) && s.Pods[i].Etcd.Ready && p.Read == rollout.Failed {
@@ -306,7 +321,6 @@ func mutants() []mutant {
 		{"no QuorumFloor", without(rollout.GuardQuorumFloor), ghosts(1, one(Faults{})), "voters run then"},
 		{"no MayVote", without(rollout.GuardMayVote), one(Faults{Deafness: 1}), "voters run then"},
 		{"no UnavailableBudget", without(rollout.GuardUnavailableBudget), of(5, one(Faults{})), "down because of us"},
-
 		// What the field has beside.
 		{"voters outside our ordinals survive", func(m *Model) {
 			decide := m.Decide
@@ -382,7 +396,8 @@ func mutants() []mutant {
 				}
 			}
 		}), one(Faults{Signs: 2, Drains: 1}), othersTake},
-		// The other kinds of operations.
+	}
+	operations := []mutant{ // those that cannot be fenced
 		{"a suspect counts as if nothing could remove it any more", weak(func(w *Weakness) { w.OneWorld = true }),
 			presumedWorld(1, Faults{Starts: 1, Lost: 1}), notThoughtOf},
 		{"a member is removed although it serves again", sees(func(s *rollout.State) {
@@ -439,6 +454,8 @@ func mutants() []mutant {
 		{"an intent that names another's pod is believed", weak(func(w *Weakness) { w.Trusting = true }),
 			two(Faults{Starts: 2, Edits: 1}), ""},
 	}
+	return slices.Concat(within("protocol", protocol), within("view", view), within("decision", decision),
+		within("protocol", operations))
 }
 
 // isHarm is true for a rule about what is removed, which is what all the others are for.
@@ -584,7 +601,7 @@ func TestAMutantThatGetsStuckIsCaught(t *testing.T) {
 func TestEveryMutantIsCaught(t *testing.T) {
 	notInShort(t)
 	for _, mu := range mutants() {
-		t.Run(mu.name, func(t *testing.T) {
+		t.Run(mu.name+" ("+mu.room+")", func(t *testing.T) {
 			caught := func(m *Model, r *Result) {
 				require.NotEmpty(t, r.Broken, "not caught: %s", r)
 				t.Logf("caught by the explorer, after %d states, %d moves: %s", r.States, len(r.Path), r.Broken)

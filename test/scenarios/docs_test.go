@@ -79,8 +79,6 @@ func TestEveryTestThatSafetyNamesIsThere(t *testing.T) {
 	t.Parallel()
 	root, err := build.Root()
 	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "safety.md"))
-	require.NoError(t, err)
 	there := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -98,10 +96,14 @@ func TestEveryTestThatSafetyNamesIsThere(t *testing.T) {
 		}
 		return err
 	}))
-	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
-	require.NotEmpty(t, named)
-	for _, name := range named {
-		require.True(t, there[name[1]], "docs/safety.md names %s, which is no test", name[1])
+	for _, page := range []string{"safety.md", "proof.md"} {
+		text, err := os.ReadFile(filepath.Join(root, "docs", page))
+		require.NoError(t, err)
+		named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(text), -1)
+		require.NotEmpty(t, named)
+		for _, name := range named {
+			require.True(t, there[name[1]], "docs/%s names %s, which is no test", page, name[1])
+		}
 	}
 }
 

@@ -2,11 +2,15 @@ package scenarios
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -42,13 +46,96 @@ func TestARolloutIsTheSameUnderThePolicyOfLeastPrivilege(t *testing.T) {
 // Quorate needs it. Other accounts with the same Role are not affected.
 func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 	t.Parallel()
-	ctx, s := newCluster(t, harness.Loopback, harness.Spec{Name: "limited", Replicas: 1, PlainText: true,
+	_, s, all := limited(t, environment(t, harness.Loopback), "limited")
+	for _, tc := range all {
+		t.Run(tc.name, func(t *testing.T) {
+			err := tc.do()
+			switch {
+			case tc.refused != "":
+				require.True(t, apierrors.IsForbidden(err), "%v", err)
+				require.ErrorContains(t, err, "ValidatingAdmissionPolicy '"+s.policyName()+"'")
+				require.ErrorContains(t, err, tc.refused)
+			case err != nil:
+				require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+			}
+		})
+	}
+}
+
+// Each condition of the policy is taken away in turn. Then something is allowed that was not, or, for the condition that
+// keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this has
+// an API server of its own.
+func TestEveryMutantOfThePolicyOfLeastPrivilegeIsCaught(t *testing.T) {
+	t.Parallel()
+	ctx, s, all := limited(t, ownEnvironment(t, "mutated", harness.Loopback), "mutated")
+	policies := s.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
+	shipped, err := policies.Get(ctx, s.policyName(), metav1.GetOptions{})
+	require.NoError(t, err)
+	set := func(spec *admissionv1.ValidatingAdmissionPolicySpec) {
+		p, err := policies.Get(ctx, shipped.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		p.Spec = *spec
+		_, err = policies.Update(ctx, p, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	// other is the first request that the policy answers otherwise than as it is shipped.
+	other := func() string {
+		for _, tc := range all {
+			if apierrors.IsForbidden(tc.do()) != (tc.refused != "") {
+				return tc.name
+			}
+		}
+		return ""
+	}
+	mutants := map[string]*admissionv1.ValidatingAdmissionPolicySpec{}
+	for i, v := range shipped.Spec.Validations {
+		spec := shipped.Spec.DeepCopy()
+		spec.Validations = slices.Delete(spec.Validations, i, i+1)
+		_, may, _ := strings.Cut(v.Message, "sidecars ")
+		mutants[strings.ReplaceAll(may, "quorate.dev/", "")] = spec // A slash would end the name of a test.
+	}
+	for i, c := range shipped.Spec.MatchConditions {
+		spec := shipped.Spec.DeepCopy()
+		spec.MatchConditions = slices.Delete(spec.MatchConditions, i, i+1)
+		mutants["the condition "+c.Name] = spec
+	}
+	require.Len(t, mutants, len(shipped.Spec.Validations)+len(shipped.Spec.MatchConditions))
+	for _, name := range slices.Sorted(maps.Keys(mutants)) {
+		t.Run(name, func(t *testing.T) {
+			set(mutants[name])
+			caught := ""
+			// The API server hears of a new policy a little later.
+			require.Eventually(t, func() bool { caught = other(); return caught != "" }, 30*time.Second,
+				100*time.Millisecond, "nothing is allowed or refused otherwise")
+			t.Logf("caught by the API server: %s", caught)
+			set(&shipped.Spec)
+			require.Eventually(t, func() bool { return other() == "" }, 30*time.Second, 100*time.Millisecond)
+		})
+	}
+}
+
+// policyName is the name of the cluster's policy.
+func (s *scene) policyName() string { return harness.Namespace + "-" + s.Spec.Name + "-quorate" }
+
+// tried is a request that the policy answers.
+type tried struct {
+	name string
+	do   func() error
+	// refused are the policy's words, empty where it lets it pass.
+	refused string
+}
+
+// limited is a cluster whose sidecars' account is limited by the policy, and what is tried with a token of that account,
+// by dry runs.
+func limited(t *testing.T, env *harness.Env, cluster string) (context.Context, *scene, []tried) {
+	t.Helper()
+	ctx, s := newClusterIn(t, env, harness.Spec{Name: cluster, Replicas: 1, PlainText: true,
 		Components: []string{"least-privilege"}})
-	const pod, stray, unscheduled, foreign = "limited-0", "limited-1", "limited-2", "of-another-program"
+	pod, stray, unscheduled, foreign := cluster+"-0", cluster+"-1", cluster+"-2", cluster+"-of-another-program"
 	s.touch(ctx, "so that there is an annotation, and a record")
 	s.complete(ctx)
 	pods := s.env.Client.CoreV1().Pods(harness.Namespace)
-	set, err := s.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, "limited", metav1.GetOptions{})
+	set, err := s.env.Client.AppsV1().StatefulSets(harness.Namespace).Get(ctx, cluster, metav1.GetOptions{})
 	require.NoError(t, err)
 	// The names of both are on the Role, but the StatefulSet owns only one of them.
 	for name, owners := range map[string][]metav1.OwnerReference{
@@ -63,9 +150,9 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 			},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		defer func() {
+		t.Cleanup(func() {
 			require.NoError(t, pods.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}))
-		}()
+		})
 	}
 	events := s.env.Client.CoreV1().Events(harness.Namespace)
 	event := func(name, component string) *corev1.Event {
@@ -75,18 +162,18 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 			Source:         corev1.EventSource{Component: component},
 		}
 	}
-	for _, e := range []*corev1.Event{event(foreign, "kubelet"), event("limited-own", "quorate")} {
+	for _, e := range []*corev1.Event{event(foreign, "kubelet"), event(cluster+"-own", "quorate")} {
 		_, err := events.Create(ctx, e, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	// Whatever another Role may grant the account one day.
-	s.grantMore(ctx, "limited-more", rbacv1.PolicyRule{APIGroups: []string{""},
+	s.grantMore(ctx, cluster+"-more", rbacv1.PolicyRule{APIGroups: []string{""},
 		Resources: []string{"pods/status", "pods/ephemeralcontainers", "pods/resize"}, Verbs: []string{"patch"}})
-	require.NoError(t, s.CreateServiceAccount(ctx, "limited-host", "patch", "delete", "create"))
+	require.NoError(t, s.CreateServiceAccount(ctx, cluster+"-host", "patch", "delete", "create"))
 
-	sidecar, err := s.As(ctx, "limited")
+	sidecar, err := s.As(ctx, cluster)
 	require.NoError(t, err)
-	host, err := s.As(ctx, "limited-host")
+	host, err := s.As(ctx, cluster+"-host")
 	require.NoError(t, err)
 	dryRun := []string{metav1.DryRunAll}
 	patch := func(kind types.PatchType, text string, subresources ...string) func() error {
@@ -124,12 +211,7 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 	}
 	const merge, smart = types.MergePatchType, types.StrategicMergePatchType
 	const onlyFenced = "no annotation of a pod but quorate.dev/fenced"
-	for _, tc := range []struct {
-		name string
-		do   func() error
-		// refused are the policy's words, empty where it lets it pass.
-		refused string
-	}{
+	return ctx, s, []tried{
 		{"its annotation", patch(merge, `{"metadata":{"annotations":{"quorate.dev/fenced":"epoch 7"}}}`), ""},
 		{"nothing at all", patch(merge, `{}`), ""},
 		{"another annotation", patch(merge, `{"metadata":{"annotations":{"tried":"yes"}}}`), onlyFenced},
@@ -160,29 +242,17 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 		{"its pod is evicted by force", evict(0), "with a grace period of 0"},
 		{"its pod that no node takes is deleted", remove(unscheduled, 1), ""},
 		{"a pod of nobody with such a name is deleted", remove(stray, 1),
-			"that does not belong to the StatefulSet limited"},
-		{"its own event is counted", count("limited-own"), ""},
+			"that does not belong to the StatefulSet " + cluster},
+		{"its own event is counted", count(cluster + "-own"), ""},
 		{"another one's event is counted", count(foreign), "no event of others"},
 		{"the record is created", create(s.RecordName()), ""},
-		{"another Lease is created", create(foreign), "no Lease but quorate-limited"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			err := tc.do()
-			switch {
-			case tc.refused != "":
-				require.True(t, apierrors.IsForbidden(err), "%v", err)
-				require.ErrorContains(t, err, "ValidatingAdmissionPolicy 'default-limited-quorate'")
-				require.ErrorContains(t, err, tc.refused)
-			case err != nil:
-				require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
-			}
-		})
+		{"another Lease is created", create(foreign), "no Lease but quorate-" + cluster},
+		{"whoever else has the Role is not limited", func() error {
+			_, err := host.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, merge,
+				[]byte(`{"metadata":{"labels":{"tried":"yes"}}}`), metav1.PatchOptions{DryRun: dryRun})
+			return err
+		}, ""},
 	}
-	t.Run("whoever else has the Role is not limited", func(t *testing.T) {
-		_, err := host.CoreV1().Pods(harness.Namespace).Patch(ctx, pod, merge,
-			[]byte(`{"metadata":{"labels":{"tried":"yes"}}}`), metav1.PatchOptions{DryRun: dryRun})
-		require.NoError(t, err)
-	})
 }
 
 // A field that does not exist is an error when the policy is evaluated, which is late. Kubernetes says so before.
@@ -194,6 +264,7 @@ func TestKubernetesHasNothingAgainstTheTypesInThePolicies(t *testing.T) {
 	for _, file := range []string{
 		"../../deploy/components/least-privilege/policy.yaml",
 		"../chart/testdata/least-privilege.yaml",
+		"../../deploy/components/quorum-guard/policy.yaml",
 		"../../deploy/druid/check.yaml",
 	} {
 		t.Run(file, func(t *testing.T) {

@@ -49,7 +49,19 @@ func (p *page) table(text int, head []string, rows [][]string) {
 	p.line("")
 }
 
-// markdown renders the report: where it was measured, the targets, and what each arm did in each case.
+// howToRead and howArmsAreTold say what the figures mean.
+const (
+	howToRead = `A figure is the median of all repetitions, with (least–most) where they differ. Times count from the
+change of the pod template. *never* is what had not happened when the trial's limit ended, *for good* is quorum that did
+not come back, and %s is what was not measured. [%s](%s) has all of it for programs.`
+	howArmsAreTold = `The ratio is that of the rollout time to the sum of the pods' own down-times, and beyond is their
+difference where pods are not down together. The own part is the time from when a pod has settled to the next removal,
+less the wait until the PodDisruptionBudget allows an eviction. Requests are the sidecars' to Kubernetes, and KiB what
+these took, watches too. CPU is that of all sidecars together, memory that of the largest one.`
+)
+
+// markdown renders the report: where it was measured, what decides, the targets, what it costs, and what each arm did
+// in each case.
 func markdown(r *Report) string {
 	p := &page{}
 	p.line("# Benchmarks: the results")
@@ -60,8 +72,10 @@ func markdown(r *Report) string {
 	}
 	header(p, r.Run)
 	lost(p, r.Run.Trials)
+	decides(p, r.Run)
 	targets(p, r.Targets)
 	late(p, r.Run.Fleets)
+	costs(p, r.Run)
 	results(p, r.Run.Trials)
 	return p.String()
 }
@@ -96,12 +110,7 @@ func header(p *page, run *result.Run) {
 		rows = append(rows, []string{"Another machine", "fleets: " + machine})
 	}
 	p.table(2, []string{"Run", ""}, rows)
-	p.line("A figure is the median of all repetitions, with (least–most) behind it where they differ. Times count from")
-	p.line("the change of the pod template. *never* is what had not happened when the trial's limit ended; " +
-		"*for good* is")
-	p.line("quorum that did not come back. An even number of repetitions of which half never ended has no other median")
-	p.line("than *never*. [%s](%s) has all of it for programs, and also what a", dataFile, dataFile)
-	p.line("sidecar costs and the fleets.")
+	p.line(howToRead, none, dataFile, dataFile)
 }
 
 // commits are those of the product that was measured.
@@ -225,14 +234,7 @@ func results(p *page, trials []result.Trial) {
 		p.line("* **%s** (`%s`): %s.", c.Title, c.Name,
 			strings.Join(append([]string{c.About}, notes(trials, c)...), "; "))
 	}
-	p.line("\nThe ratio is that of the rollout time to the sum of the pods' own down-times, and beyond is their " +
-		"difference where")
-	p.line("pods are not down together. The own part is the time from when a pod has settled to the next removal, " +
-		"less the wait")
-	p.line("until the PodDisruptionBudget allows an eviction. Requests are the sidecars' to Kubernetes, " +
-		"and KiB those of their")
-	p.line("bodies and of the answers', of watches too. CPU is that of all sidecars together, memory that of the " +
-		"largest one.\n")
+	p.line("\n%s\n", howArmsAreTold)
 	var rows [][]string
 	for _, row := range rowsOf(trials) {
 		lost := none

@@ -57,13 +57,12 @@ func TestThePublishedTablesAndVerdictsFollowFromThePublishedData(t *testing.T) {
 // that run: whoever publishes another one goes through its figures, and then changes the day.
 func TestThePagesWithFiguresAreAboutThePublishedRun(t *testing.T) {
 	r, _ := published(t)
-	verdicts := append([]string{tally(r.Targets)}, missed(r.Targets)...)
 	for _, c := range []struct {
 		file string
 		says []string
 	}{
 		{"README.md", []string{tally(r.Targets), plural(len(casesOf(r.Run.Trials)), "case")}},
-		{"docs/benchmarks.md", append(verdicts, plural(len(r.Run.Trials), "trial"))},
+		{"docs/benchmarks.md", []string{tally(r.Targets), plural(len(r.Run.Trials), "trial")}},
 		{"docs/why.md", nil},
 		{"docs/embedding.md", nil},
 	} {
@@ -100,6 +99,52 @@ func TestTheReportSaysFirstThatWritesWereLostAndWhichTargetsWereMissed(t *testin
 		_, rest, found := strings.Cut(after, words)
 		require.True(t, found, "%q is missing, or comes too early", words)
 		after = rest
+	}
+}
+
+func TestTheReportBeginsWithWhatDecides(t *testing.T) {
+	run := good()
+	slow := false
+	for i := range run.Trials {
+		trial := &run.Trials[i]
+		trial.Writes, trial.WriteStall = 100, 0.020
+		switch {
+		case trial.Case != result.Healthy3:
+		case trial.Arm == result.Parallel:
+			trial.Seconds, trial.Changes = 8, []result.Change{{Retried: 2, Failed: 1, ReadStall: 1}, {ReadStall: 0.5}}
+		case trial.Arm == result.Quorate:
+			trial.Changes = []result.Change{{ReadStall: 0.25}}
+			if !slow {
+				trial.Seconds, trial.Lost, slow = 16, 1, true
+			}
+		}
+		if trial.Case == result.OneDown && trial.Arm == result.Parallel {
+			trial.WithoutQuorum, trial.QuorumBack = 8, 9
+		}
+	}
+	text := markdown(&Report{targetsOf(run), run})
+	_, decides, found := strings.Cut(text, "## What decides")
+	require.True(t, found)
+	decides, _, found = strings.Cut(decides, "## Targets")
+	require.True(t, found, "it comes before the targets")
+	for _, line := range []string{
+		"| 3 members: whole rollout (s) | 8.0; the slowest of 6: 8.0 | 10.0; the slowest of 6: 16.0 | " +
+			"1.25 (1.25–2.00) (6 pairs) |",
+		"| 3 members: acknowledged writes lost | 0 of 600 | 1 of 600 | – |",
+		"| 3 members: changes of leader | 1 | 1 | 1.00 (6 pairs) |",
+		"| 3 members: writes refused at a change of leader | 1 (0–2) | 0 | – |",
+		"| 3 members: of them, failed | 0.5 (0–1) | 0 | – |",
+		"| 3 members: longest stall of linearizable reads at a change of leader (ms) | 750 (500–1000) | 250 | " +
+			"0.25 (6 pairs) |",
+		"| 5 members: longest stall of linearizable reads at a change of leader (ms) | – | – | – |",
+		"| All cases that do not take quorum themselves: trials that lost it | 2 of 50 | 0 of 50 | – |",
+		"No clients, pods of 30 s | 45 | 30 more keep the record fresh |",
+		"| A fleet of 1000: requests of a rollout | 45.0 | a central controller: 3.0 |",
+		"| A fleet of 1000: from a cluster's change until it is done: median, the last (s) | 12.0, 16.0 | " +
+			"a central controller: 11.0, 14.0 |",
+		"| Idle, owner of the lock: requests to Kubernetes a minute | 6.00 | a sidecar that waits: 0 |",
+	} {
+		require.Contains(t, decides, line)
 	}
 }
 

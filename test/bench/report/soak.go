@@ -83,22 +83,19 @@ func soakVerdict(hours float64, wrong []string) string {
 // soakText says what was done, and soakReading how it is judged.
 const (
 	soakText = `[Chaos](../safety.md#what-is-proved-and-how) is rollouts over and over while everything fails around
-them, with every duty of the coordinator on, and an auditor that checks every removal. Here, in each run, all of it
-happens to one cluster. A rollout replaces the members' sidecars about once a minute, so none of them lives long enough
-to show growth. So two more run in pods of their own, as the bootstrap Job does. They take part in the election,
-coordinate when it is their turn, and are halted, cut off from the API server, delayed and refused permissions
-meanwhile. No fault ends them.
+them, with every duty of the coordinator on. Here, in each run, all of it happens to one cluster. A rollout replaces the
+members' sidecars about once a minute, which is too soon to see growth. So two more sidecars run in pods of their own,
+take part in the election and in the faults, and are never ended.
 
-Every five seconds, this is read of each sidecar: the anonymous resident memory of its process and its open sockets,
-from the kernel, and Go's heap and goroutines, from its metrics. Of etcd, it is the number of leases.
+Every five seconds, each sidecar's anonymous memory and open sockets are read from the kernel, its Go heap and its
+goroutines from its metrics, and the number of leases from etcd.
 `
-	soakReading = `The median of the last quarter of a life is compared with that of the second. The first one does not
-count, because caches still fill. It grows if the last one is higher by more than a tenth and a small number: 2 MiB of
-memory, 1 MiB of heap, 5 goroutines, 3 connections, 2 leases. Go's heap is the lowest value of two minutes, in which
-garbage is collected at least once. A coordinator needs more goroutines and connections than an owner of the lock that
-has nothing to do, which needs more than a sidecar that waits, and all of them need more beside more members. So each
-role is compared only with itself, at the same number of members. A run with growth fails, and so does one in which a
-lasting sidecar ended, none was seen for twenty minutes, or etcd had more than two leases for each sidecar at any time.
+	soakReading = `The median of the last quarter of a life is compared with that of the second; in the first one, caches
+still fill. It grows if the last one is higher by more than a tenth and a small number: 2 MiB of memory, 1 MiB of heap,
+5 goroutines, 3 connections, 2 leases. Go's heap is the lowest value of two minutes. Each role is compared only with
+itself, at the same number of members, because a coordinator needs more than a sidecar that waits. A run with growth
+fails, and so does one in which a lasting sidecar ended, none was seen for twenty minutes, or etcd had more than two
+leases for each sidecar at any time.
 `
 )
 

@@ -104,6 +104,9 @@ type Trial struct {
 	FewestReady   int `json:"fewestReady"`
 	// WriteStall is the longest time without an acknowledged write of one writer.
 	WriteStall float64 `json:"writeStall"`
+	// ReadStall is the longest time without an answer to a linearizable read of one reader. Runs from before it was
+	// measured have none.
+	ReadStall float64 `json:"readStall,omitempty"`
 	// Writes counts the writes; Failed those that no member acknowledged, Retried those that
 	// needed another member. Lost were acknowledged and are not there; Unverified is the number
 	// of those that could not be checked.
@@ -120,6 +123,9 @@ type Trial struct {
 	// member whose election timeout had passed. Both are read from etcd's own logs.
 	Planned   int `json:"planned"`
 	Unplanned int `json:"unplanned"`
+	// Changes are these changes of leader, one by one, with what clients saw beside them. Runs from before that was
+	// measured have none, nor have those without clients.
+	Changes []Change `json:"changes,omitempty"`
 
 	// Requests are what sidecars asked of the API server, by verb and resource ("list pods");
 	// for a watch that is its beginning, and [Renewal] is told apart.
@@ -150,6 +156,23 @@ type Down struct {
 	// Removed is when it began to terminate, Ready when its successor was Ready, -1 if it never was.
 	Removed float64 `json:"removed"`
 	Ready   float64 `json:"ready"`
+}
+
+// Beside is how long before and after a change of leader clients are taken to have seen it, in seconds: as long as they
+// wait for an answer.
+const Beside = 1.0
+
+// Change is one change of leader, and what clients saw within [Beside] of it.
+type Change struct {
+	// At is when the new leader won, Planned whether the old one had asked it to take over.
+	At      float64 `json:"at"`
+	Planned bool    `json:"planned"`
+	// Failed and Retried are the writes that no member acknowledged, and those that needed another member.
+	Failed  int `json:"failed"`
+	Retried int `json:"retried"`
+	// ReadStall and WriteStall are the longest times without an answer to one client, as in the [Trial].
+	ReadStall  float64 `json:"readStall"`
+	WriteStall float64 `json:"writeStall"`
 }
 
 // Usage is what processes needed.
