@@ -160,8 +160,8 @@ func (c *cluster) actions(what ...admissionregistrationv1.ValidationAction) {
 	require.NoError(c.t, err)
 }
 
-// docs/safety.md says how the guard is removed and brought back, because of kubernetes/kubernetes#130887. When this
-// test fails in a release of Kubernetes, that has been cured there.
+// docs/safety.md says how the guard is removed and brought back, because of kubernetes/kubernetes#130887. If this test
+// fails with a newer Kubernetes because the guard is in force too early, that has been cured there.
 func TestAGuardThatWasRemovedIsInForceAgainAfterARestartOfTheAPIServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a control plane")

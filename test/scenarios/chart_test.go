@@ -39,8 +39,8 @@ func TestARealAPIServerTakesTheChartsObjectsAndGrantsNoMore(t *testing.T) {
 	renamed := strings.NewReplacer("etcd-main", set, "garden", harness.Namespace).Replace(string(text))
 	all, err := objects.Decode([]byte(renamed))
 	require.NoError(t, err)
-	// This control plane has no Prometheus operator. The quorum guard would guard the clusters of the other scenarios too,
-	// and test/guard has it.
+	// This control plane has no Prometheus operator. The quorum guard would guard the clusters of other scenarios as
+	// well, and test/guard has it.
 	all = slices.DeleteFunc(all, func(o *unstructured.Unstructured) bool {
 		return strings.HasPrefix(o.GetAPIVersion(), "monitoring.coreos.com/") || o.GetName() == "quorate-quorum-guard"
 	})
