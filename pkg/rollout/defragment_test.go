@@ -694,9 +694,15 @@ func TestFragmentationsWindowsAndSizesAreRead(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int64{"200MB": 200e6, "8GiB": 8 * gib, "2147483648": 2 * gib, "-1": -1,
-		"10 KiB": 10240, "8Gi": 8 * gib, "512Mi": gib / 2, "8G": 8e9, "1k": 1000} {
+		"10 KiB": 10240, "8Gi": 8 * gib, "512Mi": gib / 2, "8G": 8e9, "1k": 1000, "1KB": 1000,
+		"1.5Gi": 3 * gib / 2, "512 B": 512} {
 		if n, err := rollout.ParseSize(text); err != nil || n != want {
 			t.Errorf("%q: %d, %v", text, n, err)
+		}
+	}
+	for _, text := range []string{"", "B", "lots", "8GG", "8 bytes", "0.5", "9999999999Gi", "1m"} {
+		if n, err := rollout.ParseSize(text); err == nil {
+			t.Errorf("%q was read as %d", text, n)
 		}
 	}
 }

@@ -3,9 +3,12 @@ package rollout
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Quota is how large a member's database may become.
@@ -19,29 +22,20 @@ type Quota struct {
 // defaultQuota is that of etcd itself.
 const defaultQuota = 2 << 30
 
-// units are those that a number of bytes may have.
-var units = []struct {
-	name  string
-	bytes int64
-}{
-	{"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"Ki", 1 << 10}, {"Mi", 1 << 20}, {"Gi", 1 << 30}, // As Kubernetes writes them.
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}, {"", 1},
-}
-
-// ParseSize reads a number of bytes, such as 200MB, 8GiB, 8Gi or 2147483648.
+// ParseSize reads a number of bytes as Kubernetes writes quantities, such as 8Gi, 200M or 2147483648. A B may stand
+// behind the unit, as in the 200MB and 8GiB of etcd's own documentation.
 func ParseSize(s string) (int64, error) {
-	for _, u := range units {
-		digits, ok := strings.CutSuffix(s, u.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
-		if err != nil || n > (1<<62)/u.bytes || n < -(1<<62)/u.bytes {
-			break
-		}
-		return n * u.bytes, nil
+	text := strings.ReplaceAll(strings.TrimSuffix(s, "B"), " ", "")
+	if strings.HasSuffix(text, "K") {
+		text = strings.TrimSuffix(text, "K") + "k" // So Kubernetes writes a thousand, and nobody else.
 	}
-	return 0, fmt.Errorf("%q is not a number of bytes; write it like 200MB, 8GiB, 8Gi or 2147483648", s)
+	q, err := resource.ParseQuantity(text)
+	n := q.Value()
+	// What is too large is read as the largest number that there is, and what is not whole is rounded up.
+	if err != nil || n == math.MaxInt64 || q.CmpInt64(n) != 0 {
+		return 0, fmt.Errorf("%q is not a number of bytes; write it like 200MB, 8GiB, 8Gi or 2147483648", s)
+	}
+	return n, nil
 }
 
 // SizeText is a number of bytes as people read it.
@@ -80,11 +74,13 @@ func (f Fragmentation) String() string {
 	if !f.On() {
 		return "off"
 	}
-	size := strconv.FormatInt(f.Bytes, 10)
-	for _, u := range units {
-		if u.bytes >= 1e6 && f.Bytes > 0 && f.Bytes%u.bytes == 0 {
-			size = strconv.FormatInt(f.Bytes/u.bytes, 10) + u.name
-		}
+	format := resource.DecimalSI
+	if f.Bytes%(1<<20) == 0 {
+		format = resource.BinarySI
+	}
+	size := resource.NewQuantity(f.Bytes, format).String()
+	if strings.ContainsAny(size, "kMGTPEi") {
+		size += "B"
 	}
 	return fmt.Sprintf("%d%%,%s,%d%%", f.Percent, size, f.OfQuota)
 }
