@@ -265,14 +265,16 @@ test-rig: ## Test what the scenarios run on: control plane, nodes, networks, dis
 	cd test && $(GO) test $(RACE) -p 1 -timeout 20m $(HARNESS)
 
 # What is run on real nodes, where they can be had, and not by test-scenarios: upgrades, sick members, lost quorum,
-# drains, lost nodes, broken revisions, members and API servers that are cut off, and what only real nodes do.
+# drains, lost nodes, broken revisions, members and API servers that are cut off, the quorum guard, and what only real
+# nodes do.
 NODES := AHealthyClusterIsUpgradedByTheNewCode|PodsAreReachedByTheirNamesInNamespacesOfTheirOwn|$\
 	FiveMembersAreUpgradedScaledAndRolledTwoAtATime|ASingleMemberIsReplacedByItsOwnSidecarAndScaledOut|$\
 	ASickMemberGoesFirst|LostQuorumWhoseCureIsTheUpdate|ABrokenRevisionStopsAfterOnePodAndItsFixGoesOnThere|$\
 	ADrainFindsNoLeaderAndARolloutWaitsForIt|DrainsOfAllNodes|$\
 	NoSecondMemberIsRemovedWhileANodeIsLost|WhoeverIsCutOffRemovesNobody|TheAPIServerIsGoneForHalfAMinute|$\
 	EveryKubeletIsKilledDuringARollout|ANodeRebootsDuringARollout|$\
-	TheSuccessorOfAPodThatIsDeletedByForceDoesNotWait|OneMemberOfSevenIsLeftWithTheAPIServer
+	TheSuccessorOfAPodThatIsDeletedByForceDoesNotWait|OneMemberOfSevenIsLeftWithTheAPIServer|$\
+	NobodyTakesASecondMemberWhileTheQuorumGuardKeepsIt
 
 # They print thousands of lines. So what failed is printed again at the end.
 define scenarios

@@ -42,8 +42,8 @@ type turn struct {
 	foreseen []rollout.Pod
 	// leave says that another sidecar is to go on.
 	leave leave
-	// needed is what quorum rests on, as the next write says. A claim repeats the word of whoever held the record, until
-	// our own first look. Otherwise anybody could take the pods at just that moment.
+	// needed is what quorum rests on, as the next write says. A claim repeats the word of whoever held the record,
+	// until our own first look. Otherwise anybody could take the pods at just that moment.
 	needed record.Needed
 	// suspect is the one that the record names, as last read or written.
 	suspect *record.Member

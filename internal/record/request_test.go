@@ -86,7 +86,13 @@ func TestOnlyWhatIsMeantIsTakenOffTheLease(t *testing.T) {
 	denied := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "quorate-etcd", errors.New("no"))
 	changed := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "quorate-etcd", errors.New("it changed"))
 	withdraw := func(s *shelf) error { return record.Withdraw(t.Context(), s, "etcd", meant) }
-	end := func(s *shelf) error { return record.EndOverride(t.Context(), s, "etcd", "rev-2") }
+	end := func(s *shelf) error {
+		ended, err := record.EndOverride(t.Context(), s, "etcd", "rev-2")
+		if want := s.patched == 1 && s.answer == nil; ended != want {
+			t.Errorf("ended: %t, want %t", ended, want)
+		}
+		return err
+	}
 	for _, tc := range []struct {
 		name    string
 		do      func(*shelf) error
@@ -102,6 +108,7 @@ func TestOnlyWhatIsMeantIsTakenOffTheLease(t *testing.T) {
 		{"nothing more if somebody has changed it meanwhile", withdraw, asked(meant), changed, 1, nil},
 		{"and a missing permission is told", withdraw, asked(meant), denied, 1, denied},
 		{"the override for the revision", end, overridden("rev-2"), nil, 1, nil},
+		{"no override that somebody has changed meanwhile", end, overridden("rev-2"), changed, 1, nil},
 		{"no override for another one", end, overridden("rev-3"), nil, 0, nil},
 		{"no override where there is no Lease", end, nil, nil, 0, nil},
 	} {

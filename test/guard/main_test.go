@@ -93,7 +93,7 @@ func start(ctx context.Context, name, address string) (*controlplane.ControlPlan
 type cluster struct {
 	kubernetes.Interface
 	t         *testing.T
-	ctx       context.Context
+	ctx       context.Context //nolint:containedctx // The life of the test.
 	plane     *controlplane.ControlPlane
 	namespace string
 	// seen counts the probes of settle.

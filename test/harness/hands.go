@@ -53,8 +53,8 @@ func (c *Cluster) Take(ctx context.Context, way string, p *corev1.Pod) error {
 }
 
 // Hands are people and programs that know nothing of quorum. Whenever a member is away, they try to take the pod of
-// another one, in every way in turn. When they have taken one, they wait until all are back, so that whatever is lost is
-// lost by one pod too many. Members are away while their containers are not ready or their pods terminate.
+// another one, in every way in turn. When they have taken one, they wait until all are back, so that whatever is lost
+// is lost by one pod too many. Members are away while their containers are not ready or their pods terminate.
 type Hands struct {
 	stop context.CancelFunc
 	over chan struct{}
@@ -110,7 +110,8 @@ func (c *Cluster) StartHands(ctx context.Context, record *RecordHistory, voters 
 				whole := len(ready) == len(c.Pods())
 				took = took && !whole
 				if len(ready) > 0 && !whole && !took {
-					took = h.try(ctx, c, record, &ready[n/len(Ways)%len(ready)], Ways[n%len(Ways)], len(ready) > voters/2+1)
+					pod, way := &ready[n/len(Ways)%len(ready)], Ways[n%len(Ways)]
+					took = h.try(ctx, c, record, pod, way, len(ready) > voters/2+1)
 					n++
 				}
 			}

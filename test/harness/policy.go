@@ -172,7 +172,7 @@ func (e *Env) TypeWarnings(ctx context.Context, manifest []byte) (warnings []str
 		}
 		kinds := func(w admissionregistrationv1.ExpressionWarning) int { return strings.Count(w.Warning, "Kind=") }
 		if len(status) == 0 || kinds(status[len(status)-1]) == 0 {
-			return nil, fmt.Errorf("Kubernetes checks the types of the policy %s for no kind", policy.Name)
+			return nil, fmt.Errorf("the policy %s has no kind for which Kubernetes checks its types", policy.Name)
 		}
 		last := len(status) - 1 // Which does not fit anything.
 		for _, w := range status[:last] {

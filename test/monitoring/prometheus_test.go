@@ -153,7 +153,8 @@ func podsOf(t *testing.T, set, status string) string {
 		}
 	}
 	fmt.Fprintf(&lines, "kube_statefulset_replicas{namespace=\"ns\", statefulset=%q} %d\n"+
-		"kube_statefulset_status_replicas_updated{namespace=\"ns\", statefulset=%[1]q} %[3]d\n", set, len(rows), updated)
+		"kube_statefulset_status_replicas_updated{namespace=\"ns\", statefulset=%[1]q} %[3]d\n",
+		set, len(rows), updated)
 	return lines.String()
 }
 

@@ -80,8 +80,8 @@ func TestARealAPIServerTakesTheChartsObjectsAndGrantsNoMore(t *testing.T) {
 }
 
 // The real Helm goes from an older version of the chart to this one and back, and takes it off again. What the pods
-// rest on is never made anew meanwhile: the tokens of a ServiceAccount end with it, and without a budget a drain may take
-// several pods.
+// rest on is never made anew meanwhile: the tokens of a ServiceAccount end with it, and without a budget a drain may
+// take several pods.
 func TestTheChartIsUpgradedRolledBackAndUninstalled(t *testing.T) {
 	t.Parallel()
 	env := environment(t, harness.Loopback)

@@ -72,7 +72,8 @@ func TestNobodyTakesASecondMemberWhileTheQuorumGuardKeepsIt(t *testing.T) {
 		after bool
 	}{
 		{"before the intent is on record", func(s *scene) apiproxy.Match { return s.WritingIntent }, false},
-		{"before it learns that its intent is on record", func(s *scene) apiproxy.Match { return s.WritingIntent }, true},
+		{"before it learns that its intent is on record",
+			func(s *scene) apiproxy.Match { return s.WritingIntent }, true},
 		{"before its removal arrives", func(s *scene) apiproxy.Match { return s.Removing }, false},
 		{"before it learns that its removal has arrived", func(s *scene) apiproxy.Match { return s.Removing }, true},
 	} {
