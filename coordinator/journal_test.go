@@ -379,7 +379,8 @@ func TestAnOverrideEndsWithItsRollout(t *testing.T) {
 				s.annotate(rollout.ControlOverrideGuards, "HostGates")
 				within(t, time.Hour, "the rollout", func() bool { return s.settled("rev-2") })
 				<-time.After(10 * time.Minute)
-				words := "HostGates: the override is over, because its rollout is complete; set by alice, because: drill"
+				words := "HostGates: the override is over, because its rollout is complete; " +
+					"set by alice, because: drill"
 				_, h := s.published(t)
 				var told []string
 				for _, e := range h {

@@ -235,7 +235,8 @@ func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 			}
 			defer run(t, g.config())()
 			<-time.After(5 * time.Second)
-			if words, _ := g.said(); !strings.HasSuffix(words, "etcd-2 |  | etcd-0 etcd-1 during the replacement of etcd-2") {
+			const again = "etcd-2 |  | etcd-0 etcd-1 during the replacement of etcd-2"
+			if words, _ := g.said(); !strings.HasSuffix(words, again) {
 				t.Errorf("%q", words)
 			}
 		}},

@@ -21,7 +21,7 @@ func TestErrorsAreReadForWhatTheyMean(t *testing.T) {
 	}{
 		{"no permission", apierrors.NewForbidden(pods, "etcd-0", nil), true, false},
 		{"no account", apierrors.NewUnauthorized("who is that?"), true, false},
-		{"gone", apierrors.NewGone("too old"), false, true},
+		{"gone", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonGone}}, false, true},
 		{"expired", apierrors.NewResourceExpired("too old"), false, true},
 		{"changed", apierrors.NewConflict(pods, "etcd-0", nil), false, false},
 	} {
