@@ -1,0 +1,147 @@
+package chaos
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quorate/quorate/test/harness"
+)
+
+// handsEvery is how long hands wait between two tries. Two cores have more to do than to answer them.
+const handsEvery = 150 * time.Millisecond
+
+// grab lets hands try to take another pod, in every way in turn, whenever the record names pods that quorum rests on.
+// They know what is under way, but not which pods can be spared. When they have taken one, they wait until all are
+// back, so that whatever is lost is lost by one pod too many.
+func (l *life) grab(ctx context.Context, f Fault, since time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, f.For)
+	defer cancel()
+	first := l.victims(f, since)[0]
+	way := slices.Index(harness.Ways, f.Way)
+	for n := 0; ; n++ {
+		now, ok := l.audit.awaitNeeded(ctx)
+		switch {
+		case !ok && n == 0:
+			l.figures.missed(f.Kind)
+			return
+		case !ok:
+			return
+		case n == 0:
+			l.note("%s, beginning with %s", f.Kind, first)
+			l.figures.hit(f.Kind)
+		}
+		if pods := l.audit.others(now.Intent.Pod); len(pods) > 0 {
+			i := max(slices.IndexFunc(pods, func(c PodChange) bool { return c.Pod == first }), 0)
+			pod := pods[(i+n/len(harness.Ways))%len(pods)]
+			if l.take(ctx, harness.Ways[(way+n)%len(harness.Ways)], pod) {
+				l.audit.awaitWhole(ctx, len(l.cluster.Pods()))
+			}
+		}
+		pass(ctx, handsEvery)
+	}
+}
+
+// take tries once to take a pod, or all of the cluster's that are on its node.
+func (l *life) take(ctx context.Context, way string, pod PodChange) (took bool) {
+	ctx, cancel := context.WithTimeout(ctx, injectWithin)
+	defer cancel()
+	pods, each := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: pod.Pod, UID: types.UID(pod.UID)}}}, way
+	if way == harness.ByNode {
+		each = harness.ByDelete // So that each of them is noted.
+		node, err := l.cluster.NodeOf(ctx, pod.Pod)
+		if err != nil || node == "" {
+			return false
+		}
+		pods[0].Spec.NodeName = node
+		if pods, err = l.cluster.OnNodeOf(ctx, &pods[0]); err != nil {
+			return false
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		err := l.attempt(Deletion{Pod: p.Name, UID: string(p.UID), Way: way, Hands: true},
+			func() error { return l.cluster.Take(ctx, each, p) })
+		if err == nil {
+			l.note("hands take %s by %s", p.Name, way)
+			took = true
+		}
+	}
+	return took
+}
+
+// attempt lets the harness itself take a pod. The auditor knows of it before, because the pod may go although no answer
+// arrives, and forgets what was refused. A denial of the quorum guard is counted.
+func (l *life) attempt(d Deletion, take func() error) error {
+	spare := l.audit.spares(d.Pod)
+	d.At = time.Now()
+	withdraw := l.audit.deleted(d)
+	err := take()
+	denied := harness.DeniedByGuard(err)
+	if denied || apierrors.IsTooManyRequests(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		withdraw()
+	}
+	if denied {
+		if !d.Hands { // They are denied all the time.
+			l.note("the quorum guard denies that %s goes by %s", d.Pod, d.Way)
+		}
+		l.figures.denied(d.Way, spare)
+	}
+	return err
+}
+
+// awaitNeeded waits until the record names pods that quorum rests on. It returns false when the context has ended.
+func (a *auditor) awaitNeeded(ctx context.Context) (now LeaseChange, ok bool) {
+	for ctx.Err() == nil {
+		a.mu.Lock()
+		changed := a.changed
+		if n := len(a.lease); n > 0 {
+			now = a.lease[n-1]
+		}
+		a.mu.Unlock()
+		if len(now.Needed) > 0 {
+			return now, true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return LeaseChange{}, false
+}
+
+// others are the pods besides this one that do not go, in the order of their names.
+func (a *auditor) others(pod string) []PodChange {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var others []PodChange
+	for _, c := range a.present {
+		if c.Pod != pod && !c.Terminates {
+			others = append(others, c)
+		}
+	}
+	slices.SortFunc(others, func(a, b PodChange) int { return ordinal(a.Pod) - ordinal(b.Pod) })
+	return others
+}
+
+// spares reports whether the voters are a quorum without this pod: those that served when last asked, whose pods stay,
+// and to which nothing is being done.
+func (a *auditor) spares(pod string) bool {
+	now := a.record()
+	staying := a.others(pod)
+	sample := a.observer.Latest()
+	serving := 0
+	for _, p := range sample.Probes {
+		name := p.Names[p.MemberID]
+		stays := slices.ContainsFunc(staying, func(c PodChange) bool { return c.Pod == name })
+		if p.Serving && !p.Learner && stays && (now == nil || name != now.Intent.Pod && name != now.Work.Member) {
+			serving++
+		}
+	}
+	return sample.Voters > 0 && serving >= sample.Voters/2+1
+}
