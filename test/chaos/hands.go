@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/traffic"
 )
 
 // handsEvery is how long hands wait between two tries. Two cores have more to do than to answer them.
@@ -129,17 +130,23 @@ func (a *auditor) others(pod string) []PodChange {
 	return others
 }
 
-// spares reports whether the voters are a quorum without this pod: those that served when last asked, whose pods stay,
-// and to which nothing is being done.
+// spares reports whether the voters are a quorum without this pod.
 func (a *auditor) spares(pod string) bool {
-	now := a.record()
-	staying := a.others(pod)
-	sample := a.observer.Latest()
+	now := LeaseChange{}
+	if r := a.record(); r != nil {
+		now = *r
+	}
+	return suffices(a.observer.Latest(), a.others(pod), now)
+}
+
+// suffices reports whether the members of these pods are a quorum: those that served when last asked, and to which
+// nothing is about to be done.
+func suffices(sample traffic.Sample, pods []PodChange, now LeaseChange) bool {
 	serving := 0
 	for _, p := range sample.Probes {
 		name := p.Names[p.MemberID]
-		stays := slices.ContainsFunc(staying, func(c PodChange) bool { return c.Pod == name })
-		if p.Serving && !p.Learner && stays && (now == nil || name != now.Intent.Pod && name != now.Work.Member) {
+		stays := slices.ContainsFunc(pods, func(c PodChange) bool { return c.Pod == name })
+		if p.Serving && !p.Learner && stays && name != now.Intent.Pod && name != now.Work.Member {
 			serving++
 		}
 	}
