@@ -39,11 +39,11 @@
 //     of what it does to a member: before that is on record, when it is, while it is carried out, or before its
 //     end is on record. A node may be cordoned and drained, at some moment or during a defragmentation.
 //
-// The quorum guard (deploy/components/quorum-guard) is installed. In most rounds there are hands beside all that: for
-// some seconds they try to take another pod whenever the record names pods that quorum rests on, by DELETE, by eviction,
-// by the deletion of a collection, and by that of all pods of a node. When they have taken one, they wait until all are
-// back. At times an operator turns the guard off meanwhile. What the guard denies is counted, also that of drains and of
-// operators, who try again or let it be.
+// The quorum guard (deploy/components/quorum-guard) is installed. In most rounds there are hands beside all that. For
+// some seconds they try to take another pod whenever the record names pods that quorum rests on: by DELETE, by
+// eviction, by the deletion of a collection, or of all pods of a node. When they have taken one, they wait until all
+// are back. At times an operator turns the guard off meanwhile. Every denial is counted. A drain that is denied tries
+// again, and an operator who deletes a pod does not.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
 // power cut mostly everybody. In a third of these rounds, a majority is cut off from the zone of the API server
