@@ -40,9 +40,9 @@
 //     end is on record. A node may be cordoned and drained, at some moment or during a defragmentation.
 //
 // The quorum guard (deploy/components/quorum-guard) is installed. In most rounds there are hands beside all that. For
-// some seconds they try to take another pod whenever the record names pods that quorum rests on: by DELETE, by
-// eviction, by the deletion of a collection, or of all pods of a node. When they have taken one, they wait until all
-// are back. At times an operator turns the guard off meanwhile. Every denial is counted. A drain that is denied tries
+// some seconds they try to take another pod while one is away and the record names those that quorum rests on: by
+// DELETE, by eviction, by the deletion of a collection, or of all pods of a node. When they have taken one, they wait
+// until all are back. At times an operator turns the guard off meanwhile. Every denial is counted. A drain that is denied tries
 // again, and an operator who deletes a pod does not.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a

@@ -41,8 +41,8 @@ func TestFiguresFromBeforeTheQuorumGuardSayNothingOfIt(t *testing.T) {
 		total.Add(&Figures{Denied: map[string]int{harness.ByCollection: 1}})
 		require.Contains(t, total.String(), "deletecollection 1")
 	}
-	require.Regexp(t, `denied by the quorum guard +4 \(delete 2, deletecollection 1, eviction 1\), of which could have `+
-		`been spared: 1\ntaken by hands all the same +2 \(node 2\); .*: 1\n`, after.String())
+	require.Regexp(t, `denied by the quorum guard +4 \(delete 2, deletecollection 1, eviction 1\), of which `+
+		`could have been spared: 1\ntaken by hands all the same +2 \(node 2\); .*: 1\n`, after.String())
 }
 
 // filled has the number in every figure.

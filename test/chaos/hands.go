@@ -17,35 +17,44 @@ import (
 // handsEvery is how long hands wait between two tries. Two cores have more to do than to answer them.
 const handsEvery = 150 * time.Millisecond
 
-// grab lets hands try to take another pod, in every way in turn, whenever the record names pods that quorum rests on.
-// They know what is under way, but not which pods can be spared. When they have taken one, they wait until all are
-// back, so that whatever is lost is lost by one pod too many.
+// grab lets hands try to take another pod, in every way in turn, while one is away and the record names pods that
+// quorum rests on. They know what is under way, but not which pods can be spared. When they have taken one, they wait
+// until all are back, so that whatever is lost is lost by one pod too many.
 func (l *life) grab(ctx context.Context, f Fault, since time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, f.For)
 	defer cancel()
 	first := l.victims(f, since)[0]
 	way := slices.Index(harness.Ways, f.Way)
-	for n := 0; ; n++ {
+	tries := 0
+	for {
 		now, ok := l.audit.awaitNeeded(ctx)
-		switch {
-		case !ok && n == 0:
-			l.figures.missed(f.Kind)
-			return
-		case !ok:
-			return
-		case n == 0:
-			l.note("%s, beginning with %s", f.Kind, first)
-			l.figures.hit(f.Kind)
+		if !ok {
+			break
 		}
-		if pods := l.audit.others(now.Intent.Pod); len(pods) > 0 {
-			i := max(slices.IndexFunc(pods, func(c PodChange) bool { return c.Pod == first }), 0)
-			pod := pods[(i+n/len(harness.Ways))%len(pods)]
-			if l.take(ctx, harness.Ways[(way+n)%len(harness.Ways)], pod) {
+		left := left(l.audit.others(""), now)
+		if len(left) > 0 && len(left) < len(l.cluster.Pods()) {
+			i := max(slices.IndexFunc(left, func(c PodChange) bool { return c.Pod == first }), 0)
+			pod := left[(i+tries/len(harness.Ways))%len(left)]
+			if l.take(ctx, harness.Ways[(way+tries)%len(harness.Ways)], pod) {
 				l.audit.awaitWhole(ctx, len(l.cluster.Pods()))
 			}
+			tries++
 		}
 		pass(ctx, handsEvery)
 	}
+	l.note("over: %s, who tried %d times", f.Kind, tries)
+	if tries > 0 {
+		l.figures.hit(f.Kind)
+	} else {
+		l.figures.missed(f.Kind)
+	}
+}
+
+// left are those of the pods that are not away: Ready, and with nothing about to be done to them.
+func left(pods []PodChange, now LeaseChange) []PodChange {
+	return slices.DeleteFunc(pods, func(c PodChange) bool {
+		return !c.Ready || c.Pod == now.Intent.Pod || c.Pod == now.Work.Member
+	})
 }
 
 // take tries once to take a pod, or all of the cluster's that are on its node.
@@ -116,7 +125,7 @@ func (a *auditor) awaitNeeded(ctx context.Context) (now LeaseChange, ok bool) {
 	return LeaseChange{}, false
 }
 
-// others are the pods besides this one that do not go, in the order of their names.
+// others are the pods besides one that do not go, in the order of their names.
 func (a *auditor) others(pod string) []PodChange {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -39,7 +39,8 @@ func TestAPodCanBeSparedWhileTheOthersAreAQuorum(t *testing.T) {
 		{"not of three of which one is about to be replaced", handsSee(3), nil, replaced("main-0"), false},
 		{"not of three of which one goes", handsSee(3), []string{"main-0"}, LeaseChange{}, false},
 		{"not of three of which one does not serve", handsSee(3, 0), nil, LeaseChange{}, false},
-		{"not of three of which one is defragmented", handsSee(3), nil, LeaseChange{Work: Work{Member: "main-0"}}, false},
+		{"not of three of which one is defragmented", handsSee(3), nil, LeaseChange{Work: Work{Member: "main-0"}},
+			false},
 		{"of three, if it is the one that does not serve", handsSee(3, 1), nil, LeaseChange{}, true},
 		{"of five of which one is replaced", handsSee(5), nil, replaced("main-0"), true},
 		{"not of five of which another is silent", handsSee(5, 4), nil, replaced("main-0"), false},
@@ -62,6 +63,22 @@ func TestAPodCanBeSparedWhileTheOthersAreAQuorum(t *testing.T) {
 			require.Equal(t, c.spare, suffices(c.seen, a.others("main-1"), c.now))
 		})
 	}
+}
+
+func TestHandsTakeAPodThatIsNotAwayItself(t *testing.T) {
+	a := &auditor{present: map[string]PodChange{
+		"a": {Pod: "main-0", UID: "a", Ready: true}, "b": {Pod: "main-1", UID: "b", Ready: true, Terminates: true},
+		"c": {Pod: "main-2", UID: "c"}, "d": {Pod: "main-3", UID: "d", Ready: true},
+		"e": {Pod: "main-4", UID: "e", Ready: true}}}
+	names := func(now LeaseChange) (names []string) {
+		for _, c := range left(a.others(""), now) {
+			names = append(names, c.Pod)
+		}
+		return names
+	}
+	require.Equal(t, []string{"main-0", "main-3", "main-4"}, names(LeaseChange{}))
+	require.Equal(t, []string{"main-0", "main-3"}, names(LeaseChange{Intent: Intent{Pod: "main-4"}}))
+	require.Equal(t, []string{"main-3", "main-4"}, names(LeaseChange{Work: Work{Member: "main-0"}}))
 }
 
 func TestTheRecordNamesPodsWhileItHasAHolderAndInItsEpoch(t *testing.T) {

@@ -639,7 +639,8 @@ func TestNobodyTakesAPodThatTheRecordHasNamedForLong(t *testing.T) {
 		named bool
 		wrong string
 	}{
-		{"what it does not name may go", tell(5).named(5*second, "main-0").deleted(7*second, hands("main-1")), false, ""},
+		{"what it does not name may go",
+			tell(5).named(5*second, "main-0").deleted(7*second, hands("main-1")), false, ""},
 		{"so may the successor of a pod that it named",
 			tell(3).named(5*second, "main-1").lease(func(c *LeaseChange) { c.Needed["main-1"] = "older" }).
 				deleted(7*second, hands("main-1")), false, ""},
@@ -675,7 +676,8 @@ func TestNobodyTakesAPodThatTheRecordHasNamedForLong(t *testing.T) {
 			away(PauseAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 15*second),
 			true, ""},
 		{"one that is not back yet, by the script, may not know it",
-			away(StopAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 0), true, ""},
+			away(StopAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 0),
+			true, ""},
 		{"one that was killed long ago knows it",
 			away(StopAPI, tell(3).named(5*second, "main-1").deleted(13*second, hands("main-1")), 2*second, 6*second),
 			true, "for 2s"},
@@ -683,7 +685,8 @@ func TestNobodyTakesAPodThatTheRecordHasNamedForLong(t *testing.T) {
 			away(StopAPI, tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), 8*second, 9*second),
 			true, tooLate},
 		{"no other fault keeps it from that",
-			away(NoAPI, tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), 4*second, 0), true, tooLate},
+			away(NoAPI, tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), 4*second, 0),
+			true, tooLate},
 		{"what the record said while nobody could read it is not known",
 			tell(3).named(second, "main-1").named(6500*time.Millisecond, "main-1").
 				lease(func(c *LeaseChange) { c.Relisted = true }).deleted(7*second, hands("main-1")), true, ""},

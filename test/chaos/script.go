@@ -146,7 +146,7 @@ const (
 	KillCalling FaultKind = "SIGKILL while an operation on a member is carried out"
 	KillEnding  FaultKind = "SIGKILL before the end of an operation on a member is on record"
 
-	// Hands try to take another pod whenever the record names pods that quorum rests on, and GuardOff lets them.
+	// Hands try to take another pod while one is away and quorum rests on some. GuardOff lets them.
 	Hands    FaultKind = "hands that take another pod"
 	GuardOff FaultKind = "quorum guard turned off"
 )
@@ -435,7 +435,7 @@ func drawHands(d dice, r *Round, members int) {
 		return
 	}
 	f := Fault{Kind: Hands, Victims: []Victim{d.victim(members)}, Way: harness.Ways[d.IntN(len(harness.Ways))],
-		For: d.between(5*time.Second, 40*time.Second)}
+		For: d.between(15*time.Second, time.Minute)}
 	d.moment(&f, members)
 	f.Removals = max(f.Removals-1, 0) // Whoever is to be there when a pod goes has to come before.
 	r.Lanes = append(r.Lanes, []Fault{f})
