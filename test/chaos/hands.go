@@ -85,22 +85,28 @@ func (l *life) take(ctx context.Context, way string, pod PodChange) (took bool) 
 	return took
 }
 
-// attempt lets the harness itself take a pod. The auditor knows of it before, because the pod may go although no answer
-// arrives, and forgets what was refused. A denial of the quorum guard is counted.
+// attempt lets the harness itself take a pod, and counts a denial of the quorum guard.
 func (l *life) attempt(d Deletion, take func() error) error {
 	spare := l.audit.spares(d.Pod)
-	d.At = time.Now()
-	withdraw := l.audit.deleted(d)
-	err := take()
-	denied := harness.DeniedByGuard(err)
-	if denied || apierrors.IsTooManyRequests(err) || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		withdraw()
-	}
-	if denied {
+	err := l.audit.attempt(d, take)
+	if harness.DeniedByGuard(err) {
 		if !d.Hands { // They are denied all the time.
 			l.note("the quorum guard denies that %s goes by %s", d.Pod, d.Way)
 		}
 		l.figures.denied(d.Way, spare)
+	}
+	return err
+}
+
+// attempt notes that the harness takes a pod, before it does, because the pod may go although no answer arrives. It
+// forgets what was refused, which excuses nothing.
+func (a *auditor) attempt(d Deletion, take func() error) error {
+	d.At = time.Now()
+	withdraw := a.deleted(d)
+	err := take()
+	if harness.DeniedByGuard(err) || apierrors.IsTooManyRequests(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsConflict(err) {
+		withdraw()
 	}
 	return err
 }

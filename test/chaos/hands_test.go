@@ -1,12 +1,17 @@
 package chaos
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/traffic"
@@ -79,6 +84,37 @@ func TestHandsTakeAPodThatIsNotAwayItself(t *testing.T) {
 	require.Equal(t, []string{"main-0", "main-3", "main-4"}, names(LeaseChange{}))
 	require.Equal(t, []string{"main-0", "main-3"}, names(LeaseChange{Intent: Intent{Pod: "main-4"}}))
 	require.Equal(t, []string{"main-3", "main-4"}, names(LeaseChange{Work: Work{Member: "main-0"}}))
+}
+
+func TestOnlyWhatMayHaveTakenAPodIsNoted(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	denial := errors.New(
+		`ValidatingAdmissionPolicy 'quorate-quorum-guard' with binding 'quorate-quorum-guard' denied request`,
+	)
+	for _, c := range []struct {
+		name  string
+		err   error
+		noted bool
+	}{
+		{"what was answered with success", nil, true},
+		{"what was not answered", context.DeadlineExceeded, true},
+		{"what the server failed at, perhaps too late", apierrors.NewInternalError(errors.New("etcd")), true},
+		{"not what the quorum guard denied", apierrors.NewForbidden(pods, "main-0", denial), false},
+		{"not what a budget refused", apierrors.NewTooManyRequestsError("budget"), false},
+		{"not what came too late", apierrors.NewNotFound(pods, "main-0"), false},
+		{"nor what met the successor", apierrors.NewConflict(pods, "main-0", errors.New("UID")), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := &auditor{}
+			err := a.attempt(Deletion{Pod: "main-0"}, func() error {
+				require.Len(t, a.deletions, 1, "before it is sent")
+				require.WithinDuration(t, time.Now(), a.deletions[0].At, time.Minute)
+				return c.err
+			})
+			require.Equal(t, c.err, err)
+			require.Equal(t, c.noted, len(a.deletions) > 0)
+		})
+	}
 }
 
 func TestTheRecordNamesPodsWhileItHasAHolderAndInItsEpoch(t *testing.T) {
