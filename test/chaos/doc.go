@@ -42,8 +42,8 @@
 // The quorum guard (deploy/components/quorum-guard) is installed. In most rounds there are hands beside all that. For
 // some seconds they try to take another pod while one is away and the record names those that quorum rests on: by
 // DELETE, by eviction, by the deletion of a collection, or of all pods of a node. When they have taken one, they wait
-// until all are back. At times an operator turns the guard off meanwhile. Every denial is counted. A drain that is
-// denied tries again, and an operator who deletes a pod does not.
+// until all are back. There are none while a zone is cut off. At times an operator turns the guard off meanwhile. Every
+// denial is counted. A drain that is denied tries again, and an operator who deletes a pod does not.
 //
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
 // power cut mostly everybody. In a third of these rounds, a majority is cut off from the zone of the API server

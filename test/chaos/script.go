@@ -431,8 +431,8 @@ func drawDuties(d dice, r *Round, members int) {
 
 // drawHands lets hands try to take another pod in most rounds. At times the quorum guard is off for a while meanwhile.
 func drawHands(d dice, r *Round, members int) {
-	if d.chance(4) {
-		return
+	if d.chance(4) || len(r.Lanes) > 0 && r.Lanes[0][0].Kind == CutZone {
+		return // They would take who is left with the API server, and nobody there would be tempted to do wrong.
 	}
 	f := Fault{Kind: Hands, Victims: []Victim{d.victim(members)}, Way: harness.Ways[d.IntN(len(harness.Ways))],
 		For: d.between(15*time.Second, time.Minute)}
