@@ -278,24 +278,43 @@ func (a *auditor) leaseChanged(event watch.Event) error {
 	if event.Type == watch.Deleted {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: lease.ResourceVersion}}
 	}
-	return a.addLease(lease)
+	return a.addLease(lease, false)
 }
 
-func (a *auditor) addLease(lease *coordinationv1.Lease) error {
+func (a *auditor) addLease(lease *coordinationv1.Lease, relisted bool) error {
 	version, err := strconv.ParseInt(lease.ResourceVersion, 10, 64)
 	if err != nil {
 		return fmt.Errorf("resourceVersion %q of the Lease is no number: %w", lease.ResourceVersion, err)
 	}
-	c := LeaseChange{At: time.Now(), Version: version}
+	c := LeaseChange{At: time.Now(), Version: version, Relisted: relisted,
+		GuardOff: lease.Annotations[guardAnnotation] == "off"}
 	c.Intent, c.Work = intentIn(lease.Annotations[harness.IntentAnnotation])
 	if lease.Spec.HolderIdentity != nil {
 		c.Holder, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+	}
+	if c.Holder != "" && lease.Spec.LeaseTransitions != nil {
+		c.Needed = neededIn(lease.Annotations[harness.NeededAnnotation], *lease.Spec.LeaseTransitions)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lease = append(a.lease, c)
 	a.news()
 	return nil
+}
+
+// guardAnnotation turns the quorum guard off.
+const guardAnnotation = "quorate.dev/guard"
+
+// neededIn reads which pods quorum rests on, by name, as Quorate writes it. It counts in its epoch alone.
+func neededIn(text string, epoch int32) map[string]string {
+	var n struct {
+		Epoch int32
+		Pods  map[string]string
+	}
+	if json.Unmarshal([]byte(text), &n) != nil || n.Epoch != epoch {
+		return nil
+	}
+	return n.Pods
 }
 
 // intentIn reads an intent as Quorate writes it; empty where there is none.
@@ -318,13 +337,13 @@ func intentIn(text string) (Intent, Work) {
 	return Intent{}, w
 }
 
-func (a *auditor) leasesListed(whole runtime.Object, _ bool) error {
+func (a *auditor) leasesListed(whole runtime.Object, again bool) error {
 	list, ok := whole.(*coordinationv1.LeaseList)
 	if !ok {
 		return fmt.Errorf("a list of Leases is %T", whole)
 	}
 	for i := range list.Items {
-		if err := a.addLease(&list.Items[i]); err != nil {
+		if err := a.addLease(&list.Items[i], again); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,12 @@
 //     of what it does to a member: before that is on record, when it is, while it is carried out, or before its
 //     end is on record. A node may be cordoned and drained, at some moment or during a defragmentation.
 //
+// The quorum guard (deploy/components/quorum-guard) is installed. In most rounds there are hands beside all that. For
+// some seconds they try to take another pod while one is away and the record names those that quorum rests on: by
+// DELETE, by eviction, by the deletion of a collection, or of all pods of a node. When they have taken one, they wait
+// until all are back. There are none while a zone is cut off. At times an operator turns the guard off meanwhile. Every
+// denial is counted. A drain that is denied tries again, and an operator who deletes a pod does not.
+//
 // A round in four takes quorum away on purpose: the same fault hits a majority at once, and a
 // power cut mostly everybody. In a third of these rounds, a majority is cut off from the zone of the API server
 // instead, and a minority is left there. Nothing passes between the pods of the two sides, the sidecars of the majority
@@ -61,7 +67,7 @@
 //     writes of unknown effect counted as unknown ([Linearizable]). What
 //     porcupine does not decide in time is reported as unknown.
 //   - Every removal of a pod is attributed: to a sidecar by name, by DELETE or eviction, to a
-//     drain, to another operator, or to the StatefulSet controller at scale-in; to nobody is a
+//     drain, to hands, to another operator, or to the StatefulSet controller at scale-in; to nobody is a
 //     violation.
 //   - Every removal of ours was on record with the pod's UID when it took effect.
 //   - No removal of ours of a serving member leaves the serving voters below quorum. A voter
@@ -78,13 +84,16 @@
 //     quorum: of three, one. That holds for the drain's evictions as well as for ours.
 //   - Through our removals, a bad revision takes at most one pod whose member served or would have come
 //     back by itself (its etcd ran, or had been down for less than the settle timeout without
-//     backing off), and never all pods.
+//     backing off), and never all pods, unless hands took one of them.
 //   - A member is defragmented only while the other voters serve, as if its pod were removed. No two
 //     are at once, by the members' own logs, none is that is not on record, and no pod whose member serves is removed
 //     meanwhile.
 //   - A member leaves the list by our hand only if an operator has asked for that, it has no pod any more, it has not
 //     served since the evidence was gathered, and those that serve are a quorum with it. Whoever leaves the list
 //     otherwise was removed by the harness.
+//   - Nobody takes a pod that the record has named for more than a second as one that quorum rests on, neither hands
+//     nor drains, controllers or sidecars. While the quorum guard is off they may. An API server that was away has five
+//     seconds more.
 //   - A sidecar that is built with the race detector reports no data race.
 //   - The rollout completes within a bound after the last fault, with what an operator has asked for, with every
 //     member serving, no other on the list, and the record at rest.
@@ -100,7 +109,7 @@
 // One thing, and it is counted: a removal whose evidence was true when it was read, and was
 // made false by a fault of the script before the removal took effect. That is a member that
 // served within MaxEvidenceAge before the removal was sent, and fell silent through a fault
-// that can silence a member, a drain, or a scale-in (but for one that began the rollout: who
+// that can silence a member, hands, a drain, or a scale-in (but for one that began the rollout: who
 // acts on it has seen it), not by a removal of ours; or that may have voted then, and whose
 // container has begun to back off since. It is also the removal of a member that was down, by the word of its
 // kubelet within MaxEvidenceAge before the removal was sent, and came back when that could not be heard any more. (A

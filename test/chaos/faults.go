@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -126,6 +127,8 @@ func (l *life) playOne(ctx context.Context, f Fault, since time.Time) {
 		l.killAt(ctx, f)
 	case CutZone:
 		l.cutZone(ctx, f, since)
+	case Hands:
+		l.grab(ctx, f, since)
 	default:
 		l.hit(ctx, f, l.victims(f, since))
 	}
@@ -186,16 +189,18 @@ func (l *life) hit(ctx context.Context, f Fault, victims []string) {
 
 func (l *life) hitOne(ctx context.Context, f Fault, pod string) {
 	text := strings.TrimSpace(string(f.Kind) + " " + pod)
-	ended := l.audit.fault(text, slices.Contains(silencing, f.Kind))
+	// The quorum guard may deny that a pod is deleted. Of that one, the deletion itself tells.
+	ended := l.audit.fault(text, slices.Contains(silencing, f.Kind) && f.Kind != DeletePod)
 	defer ended()
 	injecting, cancel := context.WithTimeout(ctx, injectWithin)
 	mend, err := l.inject(injecting, f, pod)
 	cancel()
 	l.note("%s%s", text, map[bool]string{true: fmt.Sprintf(": %v", err)}[err != nil])
-	if err != nil {
-		l.figures.missed(f.Kind)
-	} else {
+	switch {
+	case err == nil:
 		l.figures.hit(f.Kind)
+	case !harness.DeniedByGuard(err): // A denial has been counted as one.
+		l.figures.missed(f.Kind)
 	}
 	if mend == nil {
 		return
@@ -288,13 +293,16 @@ func (l *life) inject(ctx context.Context, f Fault, pod string) (mend func(conte
 		}
 		return func(ctx context.Context) error { return c.PowerOn(ctx, pod, f.Starts) }, err
 	case DeletePod:
-		uid := types.UID(l.audit.uid(pod))
+		uid := l.audit.uid(pod)
 		if uid == "" {
 			return nil, fmt.Errorf("there is no pod %s that could be deleted", pod)
 		}
-		l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: string(uid)})
-		return nil, l.env.Client.CoreV1().Pods(harness.Namespace).
-			Delete(ctx, pod, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, UID: types.UID(uid)}}
+		return nil, l.attempt(Deletion{Pod: pod, UID: uid, Way: harness.ByDelete},
+			func() error { return c.Take(ctx, harness.ByDelete, p) })
+	case GuardOff:
+		return func(ctx context.Context) error { return l.quorate(ctx, "guard", clusterName, "--on") },
+			l.quorate(ctx, "guard", clusterName, "--off")
 	case FullDisk:
 		d := l.disks[pod]
 		return func(context.Context) error { return d.Free() }, d.Fill()
@@ -480,13 +488,17 @@ func (l *life) evict(ctx context.Context, pod string) string {
 	defer cancel()
 	// From now on it may have gone by this hand, whatever is heard of it. Its successor may be there already, and must
 	// not go for it: nobody would know by whom.
-	withdraw := l.audit.deleted(Deletion{At: time.Now(), Pod: pod, UID: uid, Drain: true})
-	refused, err := l.cluster.EvictOnly(ctx, pod, types.UID(uid))
+	refused := false
+	err := l.attempt(Deletion{Pod: pod, UID: uid, Way: harness.ByEviction, Drain: true}, func() (err error) {
+		refused, err = l.cluster.EvictOnly(ctx, pod, types.UID(uid))
+		return err
+	})
 	switch {
 	case refused:
-		withdraw()
 		l.figures.refusedEviction()
 		return ""
+	case harness.DeniedByGuard(err):
+		return "" // It has been counted. Whoever drains tries again, as after a refusal.
 	case err != nil:
 		l.note("evict %s: %v", pod, err)
 		return ""

@@ -48,7 +48,13 @@ type Figures struct {
 	Works map[string]int
 	// Evictions are those by drains, Refused how often they were not allowed.
 	Evictions, Refused int
-	Violations         int
+	// Denied counts the denials of the quorum guard by way, whoever was denied, and Spared those of them where the
+	// others would have been a quorum without that pod. Taken counts the pods that hands took by way. Slipped are the
+	// pods that anybody took although the record named them, because the API server had not seen that yet. Files from
+	// before the guard have none of these.
+	Denied, Taken   map[string]int
+	Spared, Slipped int
+	Violations      int
 
 	// WithoutQuorum is the longest time without it; Outages are how many there were, and
 	// OursOut those that no fault of the script explains.
@@ -65,6 +71,10 @@ func (f *Figures) Add(o *Figures) {
 	addTo(&f.Missed, o.Missed)
 	addTo(&f.Removals, o.Removals)
 	addTo(&f.Works, o.Works)
+	addTo(&f.Denied, o.Denied)
+	addTo(&f.Taken, o.Taken)
+	f.Spared += o.Spared
+	f.Slipped += o.Slipped
 	f.Seeds += o.Seeds
 	f.Chaos += o.Chaos
 	f.QuorumTaken += o.QuorumTaken
@@ -141,6 +151,16 @@ func (f *Figures) refusedEviction() {
 	f.Refused++
 }
 
+// denied takes a denial of the quorum guard in.
+func (f *Figures) denied(way string, spare bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	count(&f.Denied, way)
+	if spare {
+		f.Spared++
+	}
+}
+
 func (f *Figures) faults() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -174,6 +194,12 @@ func (f *Figures) judged(judgements []Judgement) {
 			f.Ours++
 		}
 		count(&f.Removals, by)
+		if j.By == byHands {
+			count(&f.Taken, j.Way)
+		}
+		if j.Named {
+			f.Slipped++
+		}
 		if j.Ours && j.Served {
 			f.Served++
 		}
@@ -258,6 +284,12 @@ func (f *Figures) String() string {
 		f.Ours, f.Served, f.Returning, f.Residues)
 	line("operations on members", "%d (%s)", sum(f.Works), listed(f.Works))
 	line("evictions by drains", "%d, refused: %d times", f.Evictions, f.Refused)
+	if len(f.Denied)+len(f.Taken) > 0 {
+		line("denied by the quorum guard", "%d (%s), of which could have been spared: %d", sum(f.Denied),
+			listed(f.Denied), f.Spared)
+		line("taken by hands all the same", "%d (%s); taken by anybody before the API server saw that quorum rests on "+
+			"them: %d", sum(f.Taken), listed(f.Taken), f.Slipped)
+	}
 	line("longest time without quorum", "%.1f s; outages: %d, of which no fault of the script explains: %d",
 		f.WithoutQuorum.Seconds(), f.Outages, f.OursOut)
 	line("violations", "%d", f.Violations)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorate/quorate/test/harness"
 )
 
 const (
@@ -22,6 +24,10 @@ const (
 	aftermath = 20 * time.Second
 	// certainLooks is how often a member must have been asked for its silence to be certain.
 	certainLooks = 3
+	// guardLag is how late an API server may be to see which pods the record names: usually milliseconds (make
+	// measure-guard), and here everything runs on two cores. guardStarts is how much later it may be after it was away,
+	// until it has read the policy and the Leases again.
+	guardLag, guardStarts = time.Second, 5 * time.Second
 	// lookLasts is how much later than the last answer that the observer got a sidecar may have
 	// seen that quorum is lost: a look takes as long as a probe may.
 	lookLasts = probeTimeout + certainty
@@ -70,6 +76,11 @@ type LeaseChange struct {
 	// Intent is empty when no removal of a pod is under way, and Work when nothing is done to a member.
 	Intent Intent
 	Work   Work
+	// Needed are the UIDs of the pods, by name, that quorum rests on. GuardOff lets them be taken all the same.
+	Needed   map[string]string
+	GuardOff bool
+	// Relisted is true for what was found after an outage of the API server: what was between is not known.
+	Relisted bool
 }
 
 // Request is what a sidecar asked of the API server through the proxy: a removal, or a write
@@ -90,11 +101,14 @@ type Request struct {
 	Work   Work
 }
 
-// Deletion is a pod that the harness itself deletes, or evicts as a drain does.
+// Deletion is a pod that the harness itself takes.
 type Deletion struct {
 	At       time.Time
 	Pod, UID string
-	Drain    bool
+	// Way is one of [harness.Ways].
+	Way string
+	// Drain is true if a drain evicts it, and Hands if hands take it while quorum rests on others.
+	Drain, Hands bool
 }
 
 // Scaling is a number of replicas. It is asked for At, and it has been so since Done; zero if
@@ -197,6 +211,12 @@ type Judgement struct {
 	By string
 	// Ours is true for a removal by a sidecar.
 	Ours bool
+	// Way is how hands took it, and evicted is true if a drain or they did so by an eviction.
+	Way     string
+	evicted bool
+	// Named is true if the record said that quorum rests on it, and For how long it had when the removal was sent.
+	Named bool
+	For   time.Duration
 	// Served is true if it was ours and the target's member certainly served.
 	Served bool
 	// Returns is true for another that would have come back by itself: its process ran, or
@@ -220,6 +240,9 @@ func (j Judgement) String() string {
 	case j.Returns:
 		text += ", did not serve, and would have come back by itself"
 	}
+	if j.Named {
+		text += fmt.Sprintf(", which the record had named for %v", j.For)
+	}
 	if len(j.Residue) > 0 {
 		text += fmt.Sprintf(", excused: %s failed just before", strings.Join(j.Residue, ", "))
 	}
@@ -233,6 +256,7 @@ func (j Judgement) String() string {
 const (
 	byHarness    = "the harness"
 	byDrain      = "a drain"
+	byHands      = "hands"
 	byController = "the StatefulSet controller"
 	byNobody     = "nobody known"
 )
@@ -299,7 +323,7 @@ func (e *Evidence) judgeAll() (judgements []Judgement, works []WorkJudgement) {
 	remove := func(change PodChange, s *replica) {
 		j := e.judge(change, s, replicas)
 		s.by, s.ours = j.By, j.Ours
-		s.charged = s.charged || s.readyNow && !change.Relisted && (j.Ours || j.By == byDrain)
+		s.charged = s.charged || s.readyNow && !change.Relisted && (j.Ours || j.evicted)
 		judgements = append(judgements, j)
 	}
 	before, lease := Work{}, e.Lease
@@ -346,8 +370,11 @@ func (e *Evidence) oldest(t span) time.Time { return t.asked.Add(-e.MaxEvidenceA
 // judge judges one removal. The replicas are as they were before it.
 func (e *Evidence) judge(change PodChange, target *replica, replicas map[string]*replica) Judgement {
 	j := Judgement{At: change.At, Pod: change.Pod, UID: target.uid}
-	request := e.attribute(&j)
-	if target.readyNow && !change.Relisted && (j.Ours || j.By == byDrain) {
+	request, asked := e.attribute(&j)
+	if !change.Relisted {
+		e.checkNeeded(&j, change, asked)
+	}
+	if target.readyNow && !change.Relisted && (j.Ours || j.evicted) {
 		e.checkTogether(&j, replicas)
 	}
 	if request == nil {
@@ -438,8 +465,8 @@ func (e *Evidence) unheard(pod string, at time.Time) *Unheard {
 	return nil
 }
 
-// attribute says who did it, and returns the request if it was a sidecar.
-func (e *Evidence) attribute(j *Judgement) *Request {
+// attribute says who did it, and when that was asked for. It returns the request if it was a sidecar.
+func (e *Evidence) attribute(j *Judgement) (*Request, time.Time) {
 	var found *Request
 	for i := range e.Requests {
 		r := &e.Requests[i]
@@ -459,11 +486,18 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 	switch {
 	case found != nil && (found.Verdict != 0 || operator < 0):
 		j.By, j.Ours = "the sidecar of "+found.By, true
-		return found
-	case operator >= 0 && e.Deletions[operator].Drain:
-		j.By = byDrain
+		return found, found.Forwarded
 	case operator >= 0:
+		d := e.Deletions[operator]
 		j.By = byHarness
+		switch {
+		case d.Drain:
+			j.By = byDrain
+		case d.Hands:
+			j.By, j.Way = byHands, d.Way
+		}
+		j.evicted = d.Drain || d.Way == harness.ByEviction
+		return nil, d.At
 	case e.scaledAway(j.Pod, j.At):
 		j.By = byController
 	default:
@@ -471,7 +505,42 @@ func (e *Evidence) attribute(j *Judgement) *Request {
 		j.violation("nobody is known to have removed pod %s (%s): no sidecar asked for it with this UID, nor did the "+
 			"harness, and it is not scaled away", j.Pod, j.UID)
 	}
-	return nil
+	return nil, j.At.Add(-certainty) // Nobody knows better.
+}
+
+// checkNeeded: the quorum guard lets no pod be taken that the record has named for longer than an API server needs to
+// see it, by whomever. The watch tells without a clock whether the record named the pod when it went.
+func (e *Evidence) checkNeeded(j *Judgement, change PodChange, asked time.Time) {
+	var since time.Time
+	for i := range e.Lease {
+		l := &e.Lease[i]
+		if l.Version >= change.Version {
+			break
+		}
+		switch named := l.Needed[j.Pod] == j.UID && !l.GuardOff; {
+		case !named:
+			since = time.Time{}
+		case since.IsZero(), l.Relisted:
+			since = l.At
+		}
+	}
+	if since.IsZero() {
+		return
+	}
+	j.Named = true
+	for _, w := range e.Faults {
+		switch seen := w.To.Add(guardStarts); {
+		case w.Fault != string(StopAPI) && w.Fault != string(PauseAPI), w.From.After(asked):
+		case w.To.IsZero():
+			since = asked
+		case seen.After(since):
+			since = seen
+		}
+	}
+	if j.For = max(asked.Sub(since), 0); j.For > guardLag {
+		j.violation("%s was taken by %s although the record had said for %v that quorum rests on it", j.Pod, j.By,
+			j.For.Round(time.Millisecond))
+	}
 }
 
 // Overlooked says what happened but is missing from the evidence. Before and after are the
@@ -747,7 +816,7 @@ func (e *Evidence) checkVoting(j *Judgement, t span, replicas map[string]*replic
 func costs(judgements []Judgement, bad Window) []string {
 	var taken []string
 	for _, j := range judgements {
-		if (j.Served || j.Returns) && j.At.After(bad.From) && (bad.To.IsZero() || j.At.Before(bad.To)) {
+		if (j.Served || j.Returns) && bad.holds(j.At) {
 			taken = append(taken, j.Pod)
 		}
 	}
@@ -881,7 +950,8 @@ func (e *Evidence) hit(pod string, from, to time.Time) bool {
 
 // silencedBetween is faultBetween, of those faults that can silence a member.
 func (e *Evidence) silencedBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.Silences && w.covers(from, to) })
+	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.Silences && w.covers(from, to) }) ||
+		slices.ContainsFunc(e.Deletions, func(d Deletion) bool { return !d.Drain && d.covers(from, to) })
 }
 
 // learns reports whether the pod's member was no voter when last asked.
@@ -900,7 +970,15 @@ func (e *Evidence) learns(pod string, at time.Time) bool {
 // for what happened in that time.
 func (e *Evidence) faultBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(e.Faults, func(w Window) bool { return w.covers(from, to) }) ||
-		slices.ContainsFunc(e.Deletions, func(d Deletion) bool { return Window{From: d.At, To: d.At}.covers(from, to) })
+		slices.ContainsFunc(e.Deletions, func(d Deletion) bool { return d.covers(from, to) })
+}
+
+func (d Deletion) covers(from, to time.Time) bool {
+	return Window{From: d.At, To: d.At}.covers(from, to)
+}
+
+func (w Window) holds(at time.Time) bool {
+	return at.After(w.From) && (w.To.IsZero() || at.Before(w.To))
 }
 
 func (w Window) covers(from, to time.Time) bool {

@@ -5,10 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/harness"
 )
 
 // story is made-up evidence. Times are since its beginning.
@@ -545,6 +548,24 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				silent("main-0", 20*second, lasts).silent("main-2", 20*second, lasts).
 				crashed(20*second, lasts, "main-1").removed(30*second, "main-1", "old"),
 			nil, nil, 0},
+		{"those whose leader's pod somebody has deleted fall silent: excused and counted",
+			tell(5).deleted(17500*time.Millisecond, Deletion{Pod: "main-4", Way: harness.ByDelete}).
+				silent("main-2", 17600*time.Millisecond, lasts).silent("main-3", 17600*time.Millisecond, lasts).
+				removed(20*second, "main-1", "old"),
+			[]string{byHarness, "the sidecar of main-0"}, nil, 1},
+		{"the same without anybody's hand is not excused",
+			tell(5).silent("main-2", 17600*time.Millisecond, lasts).silent("main-3", 17600*time.Millisecond, lasts).
+				silent("main-4", 17600*time.Millisecond, lasts).removed(20*second, "main-1", "old"),
+			nil, []string{"1 of the 4 other voters served: quorum is 3"}, 0},
+		{"hands that evict a pod meet the budget as a drain does",
+			tell(3).removed(5*second, "main-2", "old").
+				deleted(6*second, Deletion{Pod: "main-1", Way: harness.ByEviction, Hands: true}),
+			[]string{"the sidecar of main-0", byHands},
+			[]string{"main-1 was Ready and removed by hands while others that had been Ready were away"}, 0},
+		{"hands that delete it do not, and take what they take",
+			tell(3).removed(5*second, "main-2", "old").
+				deleted(6*second, Deletion{Pod: "main-1", Way: harness.ByDelete, Hands: true}),
+			[]string{"the sidecar of main-0", byHands}, nil, 0},
 		{"an end that the watch has missed: that the process ran to the end is not certain",
 			tell(3).silent("main-1", second, lasts).silent("main-2", second, lasts).
 				etcd(2*second, "main-2", "old", BacksOff).
@@ -572,6 +593,120 @@ func TestAnAuditorsJudgement(t *testing.T) {
 				require.Contains(t, wrong[i], want)
 			}
 			require.Equal(t, c.residues, residues, "excused")
+		})
+	}
+}
+
+// named: from then on, the record says that quorum rests on these pods.
+func (s *story) named(t time.Duration, pods ...string) *story {
+	c := LeaseChange{At: s.at(t), Version: s.next(), Needed: map[string]string{}}
+	for _, pod := range pods {
+		c.Needed[pod] = "old"
+	}
+	s.Lease = append(s.Lease, c)
+	return s
+}
+
+// lease changes what the record said last.
+func (s *story) lease(change func(c *LeaseChange)) *story {
+	change(&s.Lease[len(s.Lease)-1])
+	return s
+}
+
+// deleted: the harness takes it, at once.
+func (s *story) deleted(t time.Duration, d Deletion) *story {
+	d.At, d.UID = s.at(t), "old"
+	s.Deletions = append(s.Deletions, d)
+	return s.terminates(t, d.Pod, d.UID)
+}
+
+func TestNobodyTakesAPodThatTheRecordHasNamedForLong(t *testing.T) {
+	hands := func(pod string) Deletion { return Deletion{Pod: pod, Way: harness.ByDelete, Hands: true} }
+	off := func(c *LeaseChange) { c.GuardOff = true }
+	away := func(kind FaultKind, s *story, from, to time.Duration) *story {
+		w := Window{Fault: string(kind), From: s.at(from)}
+		if to > 0 {
+			w.To = s.at(to)
+		}
+		s.Faults = append(s.Faults, w)
+		return s
+	}
+	const tooLate = "main-1 was taken by hands although the record had said for 2s that quorum rests on it"
+	for _, c := range []struct {
+		name  string
+		story *story
+		// named is true if the record named it when it went.
+		named bool
+		wrong string
+	}{
+		{"what it does not name may go",
+			tell(5).named(5*second, "main-0").deleted(7*second, hands("main-1")), false, ""},
+		{"so may the successor of a pod that it named",
+			tell(3).named(5*second, "main-1").lease(func(c *LeaseChange) { c.Needed["main-1"] = "older" }).
+				deleted(7*second, hands("main-1")), false, ""},
+		{"what it names may go while the API server need not know it",
+			tell(3).named(5*second, "main-1").deleted(5900*time.Millisecond, hands("main-1")), true, ""},
+		{"and not when it must", tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), true, tooLate},
+		{"whoever it is that takes it: the controller that scales in",
+			tell(5).named(5*second, "main-3").scaled(6*second, 6*second).terminates(9*second, "main-3", "old"),
+			true, "main-3 was taken by the StatefulSet controller although the record had said for 3.01s"},
+		{"and a sidecar that has been replaced as coordinator",
+			tell(3).named(5*second, "main-1").removed(7*second, "main-1", "old").
+				lease(func(c *LeaseChange) { c.Needed = map[string]string{"main-1": "old"} }),
+			true, "main-1 was taken by the sidecar of main-0 although the record had said for 2s"},
+		{"it does not count from when it was said again",
+			tell(3).named(5*second, "main-1").named(6900*time.Millisecond, "main-1").deleted(7*second, hands("main-1")),
+			true, tooLate},
+		{"what it names no more may go",
+			tell(3).named(5*second, "main-1").named(6*second).deleted(7*second, hands("main-1")), false, ""},
+		{"what it names anew counts anew",
+			tell(3).named(second, "main-1").named(6*second).named(6500*time.Millisecond, "main-1").
+				deleted(7*second, hands("main-1")), true, ""},
+		{"what it says after the pod has gone does not count",
+			tell(3).deleted(7*second, hands("main-1")).named(5*second, "main-1"), false, ""},
+		{"what it names may go while the guard is off",
+			tell(3).named(5*second, "main-1").lease(off).deleted(7*second, hands("main-1")), false, ""},
+		{"and not when it has been on again for long",
+			tell(3).named(second, "main-1").lease(off).named(5*second, "main-1").deleted(7*second, hands("main-1")),
+			true, tooLate},
+		{"an API server that was killed meanwhile reads it again first",
+			away(StopAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 15*second),
+			true, ""},
+		{"so does one that was halted",
+			away(PauseAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 15*second),
+			true, ""},
+		{"one that is not back yet, by the script, may not know it",
+			away(StopAPI, tell(3).named(5*second, "main-1").deleted(20*second, hands("main-1")), 6*second, 0),
+			true, ""},
+		{"one that was killed long ago knows it",
+			away(StopAPI, tell(3).named(5*second, "main-1").deleted(13*second, hands("main-1")), 2*second, 6*second),
+			true, "for 2s"},
+		{"one that is killed afterwards has known it",
+			away(StopAPI, tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), 8*second, 9*second),
+			true, tooLate},
+		{"no other fault keeps it from that",
+			away(NoAPI, tell(3).named(5*second, "main-1").deleted(7*second, hands("main-1")), 4*second, 0),
+			true, tooLate},
+		{"what the record said while nobody could read it is not known",
+			tell(3).named(second, "main-1").named(6500*time.Millisecond, "main-1").
+				lease(func(c *LeaseChange) { c.Relisted = true }).deleted(7*second, hands("main-1")), true, ""},
+		{"nor what it said when a pod went that was found gone",
+			tell(3).named(5*second, "main-1").
+				pod(9*second, PodChange{Pod: "main-1", UID: "new", Relisted: true}), false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			judgements := c.story.Judge()
+			require.Len(t, judgements, 1)
+			wrong := slices.DeleteFunc(judgements[0].Violations, func(v string) bool {
+				return !strings.Contains(v, "quorum rests on it")
+			})
+			require.Equal(t, c.named, judgements[0].Named)
+			if c.wrong == "" {
+				require.Empty(t, wrong)
+				return
+			}
+			require.Len(t, wrong, 1)
+			require.Contains(t, wrong[0], c.wrong)
 		})
 	}
 }

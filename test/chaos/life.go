@@ -198,6 +198,9 @@ func (l *life) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := harness.InstallGuard(ctx, l.env.Plane.AdminConfig()); err != nil {
+		return err
+	}
 	if err := os.WriteFile(filepath.Join(l.dir, "script.txt"), []byte(l.script.String()), 0o644); err != nil {
 		return err
 	}
@@ -755,13 +758,14 @@ func (o *operation) failed(ctx context.Context) (failed bool, err error) {
 }
 
 // judge: a bad revision takes at most one pod that served or would have come back by itself,
-// and not all of them.
+// and not all of them, unless hands took one of them meanwhile.
 func (o *operation) judge(judgements []Judgement) []string {
 	if o.change.Kind != BadRevision {
 		return nil
 	}
 	wrong := costs(judgements, o.bad)
-	if o.whole {
+	byOthers := slices.ContainsFunc(judgements, func(j Judgement) bool { return j.By == byHands && o.bad.holds(j.At) })
+	if o.whole && !byOthers {
 		wrong = append(wrong, "a bad revision took all pods")
 	}
 	return wrong

@@ -145,6 +145,10 @@ const (
 	KillOnIt    FaultKind = "SIGKILL when an operation on a member is on record"
 	KillCalling FaultKind = "SIGKILL while an operation on a member is carried out"
 	KillEnding  FaultKind = "SIGKILL before the end of an operation on a member is on record"
+
+	// Hands try to take another pod while one is away and quorum rests on some. GuardOff lets them.
+	Hands    FaultKind = "hands that take another pod"
+	GuardOff FaultKind = "quorum guard turned off"
 )
 
 // killing are the steps of an operation on a member, in their order.
@@ -178,6 +182,8 @@ type Fault struct {
 	// During is the operation that the record names when it hits, whatever that is about. It is empty for
 	// most.
 	During string
+	// Way is how hands try first to take a pod. The other ways follow in turn.
+	Way string
 }
 
 // Victim chooses a pod.
@@ -268,6 +274,9 @@ func (f Fault) String() string {
 	if f.Starts > 0 {
 		fmt.Fprintf(&b, ", its containers back %v later", f.Starts)
 	}
+	if f.Way != "" {
+		fmt.Fprintf(&b, ", at first by %s", f.Way)
+	}
 	if f.LastWords != "" {
 		fmt.Fprintf(&b, ", their kubelets' last word %q", f.LastWords)
 	}
@@ -295,10 +304,11 @@ const (
 	// round to matter in the next, few enough that many lives fit into an hour.
 	fewestRounds, mostRounds = 4, 6
 	// stream keeps the random numbers of a script apart from any other use of the seed, duties those that choose
-	// other work than rollouts, and zones those that cut off the API server's zone.
+	// other work than rollouts, zones those that cut off the API server's zone, and hands those of them.
 	stream = 0x71756f72617465
 	duties = 0x647574696573
 	zones  = 0x7a6f6e6573
+	hands  = 0x68616e6473
 )
 
 // weighted is one of several choices.
@@ -364,6 +374,7 @@ func (s Script) Next() Script {
 func (s *Script) drawRounds(d dice) {
 	other := dice{rand.New(rand.NewPCG(s.Seed, duties))}
 	cuts := dice{rand.New(rand.NewPCG(s.Seed, zones))}
+	taking := dice{rand.New(rand.NewPCG(s.Seed, hands))}
 	for range fewestRounds + d.IntN(mostRounds-fewestRounds+1) {
 		members := s.after.replicas
 		r := drawRound(d, *s, &s.after)
@@ -371,6 +382,7 @@ func (s *Script) drawRounds(d dice) {
 			r.Lanes[0] = []Fault{drawCut(cuts, members)} // The outage, as any other, is the first lane.
 		}
 		drawDuties(other, &r, min(members, s.after.replicas))
+		drawHands(taking, &r, min(members, s.after.replicas))
 		s.Rounds = append(s.Rounds, r)
 	}
 }
@@ -414,6 +426,23 @@ func drawDuties(d dice, r *Round, members int) {
 			d.moment(&drain, members)
 		}
 		add(drain)
+	}
+}
+
+// drawHands lets hands try to take another pod in most rounds. At times the quorum guard is off for a while meanwhile.
+func drawHands(d dice, r *Round, members int) {
+	if d.chance(4) || len(r.Lanes) > 0 && r.Lanes[0][0].Kind == CutZone {
+		return // They would take who is left with the API server, and nobody there would be tempted to do wrong.
+	}
+	f := Fault{Kind: Hands, Victims: []Victim{d.victim(members)}, Way: harness.Ways[d.IntN(len(harness.Ways))],
+		For: d.between(15*time.Second, time.Minute)}
+	d.moment(&f, members)
+	f.Removals = max(f.Removals-1, 0) // Whoever is to be there when a pod goes has to come before.
+	r.Lanes = append(r.Lanes, []Fault{f})
+	if d.chance(4) {
+		off := Fault{Kind: GuardOff, For: d.between(time.Second, 8*time.Second)}
+		d.moment(&off, members)
+		r.Lanes = append(r.Lanes, []Fault{off})
 	}
 }
 

@@ -114,6 +114,7 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 					}
 					require.Equal(t, f.Kind == Reboot, f.Starts > 0)
 					require.Equal(t, f.Kind == CutZone, f.LastWords != "")
+					require.Equal(t, f.Kind == Hands, slices.Contains(harness.Ways, f.Way))
 					if f.Kind == CutZone {
 						words[f.LastWords]++
 						require.Len(t, f.Victims, least/2+1, "a minority keeps the API server")
@@ -146,7 +147,7 @@ func TestAScriptDoesEverythingSomeTimeAndNothingImpossible(t *testing.T) {
 		}
 	}
 	require.Len(t, changes, 10)
-	require.Len(t, faults, len(silencing)+22)
+	require.Len(t, faults, len(silencing)+24)
 	require.Len(t, refused, 8)
 	require.Len(t, words, 3, "last words of kubelets: bad ones, and good ones")
 	require.Positive(t, slow, "a scale-in in which members stop slowly")
@@ -196,7 +197,10 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 		require.NoError(t, err)
 		s := Draw(seed)
 		require.Equal(t, i < 2, s.StopDelay > 0, "members that stop slowly, and one that does not")
-		for _, r := range s.Rounds[:rounds] {
+		for n, r := range s.Rounds[:rounds] {
+			hands := slices.ContainsFunc(r.Lanes, func(lane []Fault) bool { return lane[0].Kind == Hands })
+			cut := slices.ContainsFunc(r.Lanes, func(lane []Fault) bool { return lane[0].Kind == CutZone })
+			require.Equal(t, !cut, hands, "somebody tries to take another pod in round %d of seed %d", n+1, seed)
 			changes[r.Change.Kind] = true
 			for _, lane := range r.Lanes {
 				for _, f := range lane {
@@ -208,7 +212,7 @@ func TestTheFirstRoundsThatCIPlaysHaveEverySortOfFault(t *testing.T) {
 	for _, kind := range []FaultKind{
 		KillEtcd, StopEtcd, Separate, Isolate, LoseNode, Reboot, SlowDisk, StopSidecar, NoAPI, SlowAPI,
 		SlowAllAPI, Forbid, HoldRemoval, HoldIntent, StopAPI, PauseControllers, Drain,
-		FillQuota, AddGhost, LoosenAndAsk, CordonAndDrain, CutZone,
+		FillQuota, AddGhost, LoosenAndAsk, CordonAndDrain, CutZone, Hands, GuardOff,
 	} {
 		require.True(t, faults[kind], "%s", kind)
 	}

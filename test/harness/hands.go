@@ -27,29 +27,42 @@ const (
 // Ways are all of them.
 var Ways = []string{ByDelete, ByEviction, ByCollection, ByNode}
 
-// Take takes a pod.
+// Take takes a pod, and none of its successors.
 func (c *Cluster) Take(ctx context.Context, way string, p *corev1.Pod) error {
 	pods := c.env.Client.CoreV1().Pods(Namespace)
+	this := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}}
 	switch way {
 	case ByEviction:
-		_, err := c.Evict(ctx, p.Name)
+		_, err := c.EvictOnly(ctx, p.Name, p.UID)
 		return err
 	case ByCollection:
 		only := fields.OneTermEqualSelector(metav1.ObjectNameField, p.Name).String()
-		return pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: only})
+		return pods.DeleteCollection(ctx, this, metav1.ListOptions{FieldSelector: only})
 	case ByNode:
-		on := fields.OneTermEqualSelector("spec.nodeName", p.Spec.NodeName).String()
-		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: on, LabelSelector: labelSelector(c.Spec)})
-		if err != nil {
-			return err
-		}
-		var errs []error
-		for i := range list.Items {
-			errs = append(errs, pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}))
+		list, err := c.OnNodeOf(ctx, p)
+		errs := []error{err}
+		for i := range list {
+			errs = append(errs, c.Take(ctx, ByDelete, &list[i]))
 		}
 		return errors.Join(errs...)
 	}
-	return pods.Delete(ctx, p.Name, metav1.DeleteOptions{})
+	return pods.Delete(ctx, p.Name, this)
+}
+
+// OnNodeOf are the cluster's pods on the node of a pod, which is one of them.
+func (c *Cluster) OnNodeOf(ctx context.Context, p *corev1.Pod) ([]corev1.Pod, error) {
+	list, err := c.env.Client.CoreV1().Pods(Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", p.Spec.NodeName).String(),
+		LabelSelector: labelSelector(c.Spec)})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// DeniedByGuard reports whether an error is a denial of the quorum guard.
+func DeniedByGuard(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), guardName)
 }
 
 // Hands are people and programs that know nothing of quorum. Whenever a member is away, they try to take the pod of
@@ -143,7 +156,7 @@ func (h *Hands) try(ctx context.Context, c *Cluster, record *RecordHistory, p *c
 		c.env.Timeline.Note("operator", "%s", s)
 		h.f.Slips = append(h.f.Slips, s)
 		return true
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), guardName):
+	case DeniedByGuard(err):
 		h.f.Denied[way]++
 		if spare {
 			h.f.Spared++
