@@ -13,7 +13,7 @@ type Needed struct {
 
 // Needed is what quorum rests on while the decision is carried out, or while it waits for what has been begun. It is
 // empty where the decision holds or is over: then whatever comes next is up to a person, and nothing of ours is to be
-// in the way. It is also empty while all pods are there and their members serve, and none of them is about to go.
+// in the way. It is also empty while all pods are there, their members serve and vote, and none of them is about to go.
 //
 // If enough members serve, as many pods are named as quorum needs, so that no two others can go together and take it:
 // those that somebody is about to take anyway are left out first, then outdated pods, and the leader last. If fewer
@@ -43,7 +43,8 @@ func (d *Decision) neededWithout(target string) Needed {
 			return Needed{}
 		}
 	}
-	back := !slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.Going() || r.Evidence != Serving })
+	away := func(r Replica) bool { return r.Going() || r.Evidence != Serving || !r.Voter }
+	back := !slices.ContainsFunc(a.Replicas, away)
 	if a.Quorum == 0 || target == "" && back {
 		return Needed{}
 	}

@@ -28,6 +28,8 @@ func TestWhatQuorumRestsOn(t *testing.T) {
 			rollout.ActionWait, "the replacement of etcd-2", "etcd-0 etcd-1"},
 		{"while a member that serves still has to settle, nobody", cluster(3, updated(2), notReady(2)),
 			rollout.ActionWait, "", ""},
+		{"while it is a learner, all others, because it does not vote yet", cluster(3, updated(2), learner(2)),
+			rollout.ActionWait, "the replacement of etcd-2", "etcd-0 etcd-1"},
 		{"while leadership moves, nobody", cluster(3, updated(1, 2)), rollout.ActionMoveLeader, "", ""},
 		{"of five, three, with the leader, and not the next that may go", cluster(5, updated(4)),
 			rollout.ActionRemove, "the replacement of etcd-3", "etcd-0 etcd-1 etcd-4"},
