@@ -56,8 +56,8 @@ sidecar coordinates. A pod that is deleted while quorum rests on it makes writes
 			return err
 		}
 		if on {
-			return say(cmd, lease, "%s/%s: the quorum guard is on; it denies what would take quorum while an operation "+
-				"is under way", cfg.Namespace, cfg.StatefulSet)
+			return say(cmd, lease, "%s/%s: the quorum guard is on; it denies what would take quorum while an "+
+				"operation is under way", cfg.Namespace, cfg.StatefulSet)
 		}
 		return say(cmd, lease, "%s/%s: the quorum guard is off and denies nothing; to turn it on again: "+
 			"%s guard%s --on", cfg.Namespace, cfg.StatefulSet, name(cmd), arguments(cfg))
