@@ -142,11 +142,11 @@ func (d *decision) conclude(o *observation, m *remembered) {
 	lasts := m.tracker.refusedForLong()
 	d.quiet = d.Guard == rollout.GuardDisruptionBudget && !lasts || evicts(d.Action) && lasts
 
-	// What is put off until a sidecar has given its word takes nobody away yet, so what the Lease says stays.
-	d.needed = o.needed
-	if d.next != record.NextRest || !d.Acts() {
-		d.needed = o.needed.After(d.Needed(), m.now)
+	needed := d.Needed()
+	if d.next == record.NextRest { // What is put off until a sidecar has given its word takes nobody away yet.
+		needed = d.NeededUndone()
 	}
+	d.needed = o.needed.After(needed, m.now)
 
 	q := o.state.Request
 	switch {

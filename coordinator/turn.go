@@ -381,8 +381,10 @@ func (t *turn) act(ctx context.Context, e record.Act) record.Acted {
 		t.failures.faults.clear()
 	}
 	t.fails(ctx, out.fault)
-	if out.result == record.Failed || out.result == record.Refused {
-		t.needed = record.Needed{} // Nothing has gone, so the write that clears the intent keeps nothing.
+	if out.result == record.Failed {
+		// Nothing has gone by it, so the write that clears the intent says what holds without it. A pod that has
+		// changed, so that its removal was refused, may be going: the next look shows that.
+		t.needed = t.needed.After(t.decided.NeededUndone(), time.Now())
 	}
 	if out.removes() {
 		t.unclear = out.result == record.Unclear

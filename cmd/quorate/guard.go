@@ -76,8 +76,8 @@ func showGuard(cmd *cobra.Command, cfg coordinator.Config, before found) error {
 	}
 	needed := record.NeededOf(lease)
 	if len(needed.Pods) == 0 {
-		_, err = fmt.Fprintf(out, "%s/%s: no pod is kept, because no operation is under way that quorum rests on\n",
-			cfg.Namespace, cfg.StatefulSet)
+		_, err = fmt.Fprintf(out, "%s/%s: no pod is kept, because no operation is under way that quorum rests on, or "+
+			"because it holds\n", cfg.Namespace, cfg.StatefulSet)
 	} else {
 		pods := strings.Join(slices.Sorted(maps.Keys(needed.Pods)), " and ")
 		_, err = fmt.Fprintf(out, "%s/%s: quorum rests on %s during %s, since %s by %s\n", cfg.Namespace,

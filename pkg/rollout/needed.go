@@ -13,13 +13,26 @@ type Needed struct {
 
 // Needed is what quorum rests on while the decision is carried out, or while it waits for what has been begun. It is
 // empty where the decision holds or is over: then whatever comes next is up to a person, and nothing of ours is to be
-// in the way. It is also empty while all pods are there and their members serve, and none of them is about to go.
+// in the way. It is also empty while all pods are there, their members serve and vote, and none of them is about to go.
 //
-// As many pods are named as quorum needs, so that no two others can go together and take it. Where more serve, those
-// that somebody is about to take anyway are left out first, then outdated pods, and the leader last. Where fewer serve,
-// all of them are named, and members of which nobody knows, because they may be what still votes. What certainly does
-// not serve is never named, and nor is the decision's own target.
+// If enough members serve, as many pods are named as quorum needs, so that no two others can go together and take it:
+// those that somebody is about to take anyway are left out first, then outdated pods, and the leader last. If fewer
+// serve, all of them are named, and whatever else may vote, because nobody knows which of those it is: members that are
+// Unknown, and processes that look down, as long as some member serves, which proves a quorum (see [GuardMayVote]).
+// What certainly does not vote is never named, and nor is the decision's own target.
 func (d *Decision) Needed() Needed {
+	target := ""
+	if _, moves := d.Action.(MoveLeader); !moves && d.Acts() {
+		target = d.About()
+	}
+	return d.neededWithout(target)
+}
+
+// NeededUndone is the same as long as the decision is not carried out, because it is put off, or as nothing has come of
+// it.
+func (d *Decision) NeededUndone() Needed { return d.neededWithout("") }
+
+func (d *Decision) neededWithout(target string) Needed {
 	a := d.Assessment
 	switch d.Action.(type) {
 	case nil, Idle, Hold, Complete:
@@ -30,20 +43,20 @@ func (d *Decision) Needed() Needed {
 			return Needed{}
 		}
 	}
-	target := ""
-	if _, moves := d.Action.(MoveLeader); !moves && d.Acts() {
-		target = d.About()
-	}
-	back := !slices.ContainsFunc(a.Replicas, func(r Replica) bool { return r.Going() || r.Evidence != Serving })
+	away := func(r Replica) bool { return r.Going() || r.Evidence != Serving || !r.Voter }
+	back := !slices.ContainsFunc(a.Replicas, away)
 	if a.Quorum == 0 || target == "" && back {
 		return Needed{}
 	}
 	keep := a.voting(target)
 	slices.SortStableFunc(keep, func(x, y voting) int { return x.spared - y.spared })
-	n := Needed{During: d.during(), Pods: map[string]string{}}
 	// Members elsewhere that may be relied on vote as well, and no pod of ours has to stay for them.
-	for _, v := range keep[:min(len(keep), max(0, a.Quorum-len(a.trusted)))] {
-		n.Pods[v.pod.Name] = v.pod.UID
+	need := max(0, a.Quorum-len(a.trusted))
+	n := Needed{During: d.during(), Pods: map[string]string{}}
+	for i, v := range keep {
+		if i < need || need > 0 && keep[need-1].spared == sparedIfUnknown {
+			n.Pods[v.pod.Name] = v.pod.UID
+		}
 	}
 	if len(n.Pods) == 0 {
 		return Needed{}
@@ -63,7 +76,8 @@ func (a *Assessment) voting(without string) []voting {
 	var all []voting
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
-		if r.Voter && !r.Going() && !r.Suspect && !r.Stopped && r.Evidence != Down && r.Name != without {
+		down := r.Evidence == Down && (r.Liveness == Dead || a.Serving == 0)
+		if r.Voter && !r.Going() && !r.Suspect && !r.Stopped && !down && r.Name != without {
 			all = append(all, voting{r.Pod, r.spared()})
 		}
 	}
