@@ -117,6 +117,7 @@ var written = []hand{
 	{".", "./pkg/rollout", []string{"decision"}},
 	{"test", "./explorer", []string{"protocol", "decision", "view"}},
 	{"test", "./scenarios", []string{"policy"}},
+	{"test", "./guard", []string{"policy"}},
 }
 
 // place splits the name of a mutant's test into what the mutant lacks and the room of that.
