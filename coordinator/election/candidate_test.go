@@ -120,3 +120,63 @@ func TestForHowLongAnOwnerMayStillBeSilent(t *testing.T) {
 		})
 	}
 }
+
+// Another connection would cost the members, and the processors, just when they are busy.
+func TestNobodyLooksOutForOthersWhileItsOwnSessionIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 3)
+		var serves atomic.Bool
+		serves.Store(true)
+		defer run(t, alone(t, c, 1, &serves))()
+		<-time.After(time.Minute)
+		if n := c.Dials(c.URL(0)) + c.Dials(c.URL(2)) + c.Dials(c.URLs()...); n > 0 {
+			t.Errorf("%d connections beyond the one to its own member", n)
+		}
+	})
+}
+
+func TestAHandoverAtTheEndEndsTheSessionToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 1)
+		first := owner(t, c, c.URL(0))
+		c.Grant(sessionTTL*10, map[string]string{lock + "heir": ""})
+		heir := selfupdate.Peer{Key: lock + "heir", Queued: kv(t, first.s, lock+"heir").CreateRevision}
+		ctx, end := context.WithCancel(t.Context())
+		c.Intercept(func(_ context.Context, method string, do func() (any, error)) (any, error) {
+			if method == "Txn" {
+				end()
+			}
+			return do()
+		})
+		if err := first.handOver(ctx, heir); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.Leases(); n != 1 {
+			t.Errorf("there are %d leases, want only the heir's", n)
+			first.s.close(ctx)
+		}
+	})
+}
+
+func TestThePeersAreTheOthersThatCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 1)
+		tenure := owner(t, c, c.URL(0))
+		defer tenure.s.close(t.Context())
+		if err := tenure.s.begin(t.Context(), selfupdate.Presence{Pod: "etcd-0"}, true); err != nil {
+			t.Fatal(err)
+		}
+		c.Grant(sessionTTL, map[string]string{lock + "a": "", presence + "a": said("etcd-1", "u"),
+			presence + "b": said("etcd-2", "u"), presence + "c": "what nobody understands"})
+		peers, err := tenure.Peers(t.Context())
+		if err != nil || len(peers) != 2 {
+			t.Fatalf("%v: %+v", err, peers)
+		}
+		if p := peers[0]; p.Pod != "etcd-1" || !p.Waiting || p.Queued == 0 {
+			t.Errorf("who waits: %+v", p)
+		}
+		if p := peers[1]; p.Pod != "etcd-2" || p.Waiting {
+			t.Errorf("who does not wait: %+v", p)
+		}
+	})
+}

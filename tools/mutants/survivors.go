@@ -4,7 +4,9 @@ package main
 // more, has to go from this list.
 var survivors = map[string]string{
 	"coordinator/election/client.go pause: d <= 0": "a timer of no time fires at once",
-	"pkg/rollout/needed.go Needed: a.Quorum == 0":  "where no quorum is known, it needs none of the pods",
+	"coordinator/election/tenure.go handOver: resp.Succeeded": "the release that would follow finds that the key is " +
+		"not ours any more",
+	"pkg/rollout/needed.go Needed: a.Quorum == 0": "where no quorum is known, it needs none of the pods",
 	"pkg/rollout/needed.go Needed: d.Duty != DutyRoll && d.Duty != DutyHeld": "the duty Roll waits first while a pod " +
 		"is away or does not serve, and else nobody is on the list",
 	"internal/workload/view.go mirrored: !known":            "a mirror that does not know shows no StatefulSet either",
