@@ -180,3 +180,10 @@ func TestThePeersAreTheOthersThatCanBeRead(t *testing.T) {
 		}
 	})
 }
+
+func TestEtcdIsNotSilentBeforeItWasAsked(t *testing.T) {
+	c := New(Config{})
+	if d := c.Silent(time.Minute); d != time.Minute {
+		t.Errorf("silent in %v", d)
+	}
+}
