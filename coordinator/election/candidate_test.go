@@ -187,3 +187,18 @@ func TestEtcdIsNotSilentBeforeItWasAsked(t *testing.T) {
 		t.Errorf("silent in %v", d)
 	}
 }
+
+func TestASessionWhoseLeaseIsGoneEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := etcdtest.StartInMemory(t, 1)
+		s := opened(t, c, c.URL(0))
+		c.ExpireLeases()
+		ctx, end := context.WithCancel(t.Context())
+		end()
+		begin := time.Now()
+		s.close(ctx)
+		if d := time.Since(begin); d >= releaseRetry {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
