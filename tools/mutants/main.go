@@ -219,7 +219,7 @@ const (
 	aboutViews = "^Test(NothingIsDoneOnAStaleView|WhatLasted|AMemberThatFailsIsNoticed|NoRolloutEnds|WhatAnotherWas|" +
 		"ARolloutWhoseEvent|ARestored|NobodyIsUnfit|WhoDoesNotSee|ALiveLook|ABurst|OurOwnWrite|AWatchThatWorks|" +
 		"ABudget|ALook|TheNextPod|AnEviction|TheMoment|ARefus|AGate|Ghosts|TheWatchOnTheLease|NodesAre|ANodeThat|" +
-		"ThatNodesMayNot|OnlyTheOwnerOfTheLockWatches|ACordon)"
+		"ThatNodesMayNot|OnlyTheOwnerOfTheLockWatches|ACordon|TheLeaseSaysWhatQuorum|ADenialOfTheQuorumGuard)"
 	aboutElections = "^Test(TheElection|TheQueue|TheHandover|TheEnd|WhoAbstains|TheFallback|ASidecar|WhatCameBack|" +
 		"TheOwnerOfTheLock|WhatTheOwnPod|ASession|TheLogSays|WhoRemovesItsOwnPod|ALockKey|OnlyWhoHasCoordinated)"
 )
@@ -236,6 +236,6 @@ var targets = []target{
 		files: []string{"guarded.go", "mirror.go", "view.go", "view_budget.go", "view_lease.go", "view_nodes.go"},
 		judges: []judge{{dir: "internal/workload", limit: time.Minute}, {dir: "coordinator", run: aboutViews,
 			limit: 5 * time.Minute}}},
-	{room: "view", dir: "coordinator", files: []string{"view.go", "observe.go", "decide.go"},
+	{room: "view", dir: "coordinator", files: []string{"view.go", "observe.go", "decide.go", "decision.go"},
 		judges: []judge{{dir: "coordinator", run: aboutViews, limit: 5 * time.Minute}}},
 }
