@@ -147,12 +147,19 @@ func (c *cluster) node(name string) {
 	require.NoError(c.t, err)
 }
 
-// pod creates a pod on a node, and returns its UID.
+// pod creates a pod on a node, and returns its UID. Nobody runs the node, which matters after five minutes to a pod that
+// does not tolerate that.
 func (c *cluster) pod(name, node string) types.UID {
 	c.t.Helper()
+	var bears []corev1.Toleration
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		bears = append(bears, corev1.Toleration{Key: taint, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute})
+	}
 	pod, err := c.CoreV1().Pods(c.namespace).Create(c.ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "etcd", Image: "etcd"}}},
+		Spec: corev1.PodSpec{NodeName: node, Tolerations: bears,
+			Containers: []corev1.Container{{Name: "etcd", Image: "etcd"}}},
 	}, metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	return pod.UID

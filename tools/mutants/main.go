@@ -33,10 +33,11 @@ func main() {
 	root := flag.String("root", ".", "the checkout")
 	source := flag.Bool("source-only", false, "leave out the mutants that are written by hand")
 	only := flag.String("rooms", "", "the rooms to look at, comma-separated (default: all)")
+	names := flag.String("guards", "", "with -source-only: only guards whose name has this in it, such as a file's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	missing, err := run(ctx, *root, *only, *source, os.Stdout)
+	missing, err := run(ctx, *root, *only, *names, *source, os.Stdout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -47,7 +48,7 @@ func main() {
 }
 
 // run prints the table, and returns how many guards nothing catches.
-func run(ctx context.Context, root, only string, source bool, out io.Writer) (missing int, err error) {
+func run(ctx context.Context, root, only, names string, source bool, out io.Writer) (missing int, err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return 0, err
@@ -88,7 +89,7 @@ func run(ctx context.Context, root, only string, source bool, out io.Writer) (mi
 		if !wanted(t.room) {
 			continue
 		}
-		if err := t.play(ctx, root, tell); err != nil {
+		if err := t.play(ctx, root, names, tell); err != nil {
 			return missing, fmt.Errorf("%s: %w", t.dir, err)
 		}
 	}
@@ -117,6 +118,7 @@ var written = []hand{
 	{".", "./pkg/rollout", []string{"decision"}},
 	{"test", "./explorer", []string{"protocol", "decision", "view"}},
 	{"test", "./scenarios", []string{"policy"}},
+	{"test", "./guard", []string{"policy"}},
 }
 
 // place splits the name of a mutant's test into what the mutant lacks and the room of that.
@@ -217,7 +219,7 @@ const (
 	aboutViews = "^Test(NothingIsDoneOnAStaleView|WhatLasted|AMemberThatFailsIsNoticed|NoRolloutEnds|WhatAnotherWas|" +
 		"ARolloutWhoseEvent|ARestored|NobodyIsUnfit|WhoDoesNotSee|ALiveLook|ABurst|OurOwnWrite|AWatchThatWorks|" +
 		"ABudget|ALook|TheNextPod|AnEviction|TheMoment|ARefus|AGate|Ghosts|TheWatchOnTheLease|NodesAre|ANodeThat|" +
-		"ThatNodesMayNot|OnlyTheOwnerOfTheLockWatches|ACordon)"
+		"ThatNodesMayNot|OnlyTheOwnerOfTheLockWatches|ACordon|TheLeaseSaysWhatQuorum|ADenialOfTheQuorumGuard)"
 	aboutElections = "^Test(TheElection|TheQueue|TheHandover|TheEnd|WhoAbstains|TheFallback|ASidecar|WhatCameBack|" +
 		"TheOwnerOfTheLock|WhatTheOwnPod|ASession|TheLogSays|WhoRemovesItsOwnPod|ALockKey|OnlyWhoHasCoordinated)"
 )
@@ -225,13 +227,15 @@ const (
 var targets = []target{
 	{room: "decision", dir: "pkg/rollout", files: []string{"table.go"}, rows: true,
 		judges: []judge{{dir: "pkg/rollout", skip: combinations, limit: 5 * time.Minute}}},
+	{room: "decision", dir: "pkg/rollout", files: []string{"needed.go"},
+		judges: []judge{{dir: "pkg/rollout", run: "QuorumRestsOn", limit: time.Minute}}},
 	{room: "protocol", dir: "internal/record"},
 	{room: "election", dir: "coordinator/election", judges: []judge{{dir: "coordinator/election", limit: time.Minute},
 		{dir: "coordinator", run: aboutElections, limit: 5 * time.Minute}}},
 	{room: "view", dir: "internal/workload",
-		files: []string{"mirror.go", "view.go", "view_budget.go", "view_lease.go", "view_nodes.go"},
+		files: []string{"guarded.go", "mirror.go", "view.go", "view_budget.go", "view_lease.go", "view_nodes.go"},
 		judges: []judge{{dir: "internal/workload", limit: time.Minute}, {dir: "coordinator", run: aboutViews,
 			limit: 5 * time.Minute}}},
-	{room: "view", dir: "coordinator", files: []string{"view.go", "observe.go", "decide.go"},
+	{room: "view", dir: "coordinator", files: []string{"view.go", "observe.go", "decide.go", "decision.go"},
 		judges: []judge{{dir: "coordinator", run: aboutViews, limit: 5 * time.Minute}}},
 }

@@ -93,7 +93,7 @@ func TestEveryGuardIsTakenAwayAndWhatMissesItIsNamed(t *testing.T) {
 
 func (t target) mustPlay(test *testing.T, root string, got *[]string) {
 	test.Helper()
-	err := t.play(test.Context(), root, func(l line) { *got = append(*got, l.guard+": "+l.caught) })
+	err := t.play(test.Context(), root, "", func(l line) { *got = append(*got, l.guard+": "+l.caught) })
 	if err != nil {
 		test.Fatal(err)
 	}

@@ -164,8 +164,8 @@ func leaves(body []ast.Stmt) bool {
 	return false
 }
 
-// play takes away each guard of the package in turn.
-func (t target) play(ctx context.Context, root string, tell func(line)) (err error) {
+// play takes away each guard of the package in turn, of those whose names have something in them.
+func (t target) play(ctx context.Context, root, only string, tell func(line)) (err error) {
 	work, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -244,6 +244,9 @@ func (t target) play(ctx context.Context, root string, tell func(line)) (err err
 	for n, name := range names {
 		if seen[name]++; seen[name] > 1 {
 			name += fmt.Sprintf(" (%d)", seen[name])
+		}
+		if !strings.Contains(name, only) {
+			continue
 		}
 		caught := ""
 		for i, j := range judges {
