@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -67,6 +68,26 @@ func numbered(groups [][]planned) [][]planned {
 		}
 	}
 	return groups
+}
+
+// plan is what is to be done. It is an error if that is nothing.
+func (o Options) plan() ([][]planned, error) {
+	cases, by := o.Cases, o.Arms
+	if o.RealNodes && cases == nil {
+		cases = Core
+	}
+	if o.RealNodes && by == nil {
+		by = Paired
+	}
+	todo := plan(o.Rounds, cases, by, o.Seed)
+	if o.Short {
+		todo = short(o.Seed)
+	}
+	if len(todo) == 0 {
+		return nil, fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms,
+			result.CaseNames(), result.ArmNames())
+	}
+	return todo, nil
 }
 
 // short is the plan that only shows that everything works.

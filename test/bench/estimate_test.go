@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorate/quorate/test/bench/result"
+)
+
+func TestRealNodesHaveTheCoreByTheArmsThatAreComparedUnlessToldOtherwise(t *testing.T) {
+	cases := func(o Options) (names, arms []string) {
+		t.Helper()
+		todo, err := o.plan()
+		require.NoError(t, err)
+		for _, s := range slotsOf(todo) {
+			names, arms = append(names, s.name), append(arms, s.arm)
+		}
+		slices.Sort(names)
+		slices.Sort(arms)
+		return slices.Compact(names), slices.Compact(arms)
+	}
+	names, arms := cases(Options{Rounds: 3, RealNodes: true})
+	require.ElementsMatch(t, Core, names)
+	require.ElementsMatch(t, Paired, arms)
+	names, arms = cases(Options{Rounds: 1, RealNodes: true, Cases: []string{result.OneDown},
+		Arms: []string{result.OrderedReady}})
+	require.Equal(t, []string{result.OneDown}, names)
+	require.Equal(t, []string{result.OrderedReady}, arms)
+	names, _ = cases(Options{Rounds: 1})
+	require.Len(t, names, len(result.Cases), "the agent's nodes have everything")
+	for _, name := range Core {
+		require.Subset(t, settings[name].arms, Paired, "%s: there are pairs", name)
+	}
+	for _, arm := range Paired {
+		require.False(t, Gated(arm), "%s: one control plane is enough", arm)
+	}
+	_, err := Options{Rounds: 1, Cases: []string{result.Quiet}, Arms: []string{result.Parallel}}.plan()
+	require.ErrorContains(t, err, `no trial matches cases ["quiet"] and arms ["parallel"]`)
+}
+
+func TestHowLongATrialTakesIsEstimatedByWhatTheSameTook(t *testing.T) {
+	trial := func(name, arm, nodes string, seconds, took float64) result.Trial {
+		return result.Trial{Case: name, Arm: arm, Nodes: nodes, Seconds: seconds, Took: took}
+	}
+	troubled := trial(result.OneDown, result.Quorate, "", 500, 500)
+	troubled.Trouble = "nobody led"
+	published := []result.Trial{
+		trial(result.OneDown, result.Quorate, "", 20, 0), trial(result.OneDown, result.Quorate, "", 30, 0), troubled,
+		trial(result.OneDown, result.Quorate, "", 90, 0),
+		trial(result.OneDown, result.Parallel, "", 12, 0),
+		trial(result.Healthy3, result.Quorate, "", 12, 27), trial(result.Healthy3, result.Quorate, result.RealNodes, 18, 50),
+		trial(result.QuorumLoss, result.Quorate, "", 12, 0),
+	}
+	for what, c := range map[string]struct {
+		name, arm string
+		real      bool
+		want      float64
+	}{
+		"the median of the same, and what is around it":       {result.OneDown, result.Quorate, false, 30 + 8},
+		"another arm if there is none":                        {result.OneDown, result.OrderedReady, false, 20 + 8},
+		"all of it where that was measured":                   {result.Healthy3, result.Quorate, false, 27},
+		"the same on real nodes":                              {result.Healthy3, result.Quorate, true, 50},
+		"or longer than on the agent's":                       {result.OneDown, result.Parallel, true, 16 + 35},
+		"what comes before the change":                        {result.QuorumLoss, result.Quorate, false, 12 + 31 + 8},
+		"its limit, if there is none":                         {result.Watched, result.Quorate, false, 180 + 8},
+		"its limit with the time for which the cluster idles": {result.Quiet30, result.Quorate, false, 315 + 180 + 8},
+	} {
+		t.Run(what, func(t *testing.T) {
+			o := Options{Published: published, RealNodes: c.real}
+			got := o.takes(planned{name: c.name, arm: c.arm, setting: settings[c.name]})
+			require.InDelta(t, c.want, got.Seconds(), 0.01)
+		})
+	}
+}
+
+func TestAPlanSaysHowManyTrialsThereAreAndHowLongTheyTake(t *testing.T) {
+	var published []result.Trial
+	for _, c := range result.Cases {
+		published = append(published, result.Trial{Case: c.Name, Took: 60})
+	}
+	text, err := Estimate(Options{Rounds: 1, Cases: []string{result.Healthy3, result.OneDown},
+		Arms: []string{result.Parallel, result.Quorate}, Lanes: 2, Published: published})
+	require.NoError(t, err)
+	require.Equal(t, "8 trials are planned; they take about 7m0s", text, "six alone, and then two at a time")
+	_, err = Estimate(Options{Rounds: 1, Cases: []string{"other"}})
+	require.ErrorContains(t, err, "no trial matches")
+}
