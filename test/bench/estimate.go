@@ -10,11 +10,11 @@ import (
 )
 
 // What a trial takes beside its rollout and what its case prepares: its cluster starts, clients write before and after,
-// and the cluster goes. A rollout lasts longer on real nodes too, by about a third.
+// and the cluster goes. It has its share of the start of nodes too. A rollout lasts longer on real nodes, by about half.
 const (
 	around     = 8 * time.Second
-	aroundReal = 35 * time.Second
-	longerReal = 4. / 3
+	aroundReal = 20 * time.Second
+	longerReal = 1.5
 )
 
 // Estimate says how many trials are planned, and about how long they take.

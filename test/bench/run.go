@@ -26,6 +26,8 @@ const closeLimit = 2 * time.Minute
 type Options struct {
 	// Rounds is how often every case is played with every arm.
 	Rounds int
+	// Pairs is how many pairs of [Paired] each case that decides has at least, in rounds beyond Rounds if need be.
+	Pairs int
 	// Cases and Arms restrict the trials to those; nil for all.
 	Cases, Arms []string
 	// For is after how long no new trial begins, 0 for no limit.

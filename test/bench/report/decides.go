@@ -8,10 +8,7 @@ import (
 	"github.com/quorate/quorate/test/bench/result"
 )
 
-// deciding are the cases in which Quorate is compared with the other for what decides.
-var deciding = []string{result.Healthy3, result.Healthy5}
-
-// other is the arm that it is compared with: the only one of Kubernetes' own that is in all of these cases.
+// other is the arm that Quorate is compared with: the only one of Kubernetes' own that is in all cases that decide.
 const other = result.Parallel
 
 // howChangesAreTold says what belongs to a change of leader.
@@ -24,7 +21,7 @@ sidecars and the StatefulSet controller ask, from the change of the template unt
 func decides(p *page, run *result.Run) {
 	p.head("What decides")
 	var rows [][]string
-	for _, name := range deciding {
+	for _, name := range result.Deciding {
 		rows = append(rows, comparedIn(counted(in(run.Trials, name)), fmt.Sprintf("%d members: ",
 			result.CaseOf(name).Members))...)
 	}

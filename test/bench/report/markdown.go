@@ -60,8 +60,8 @@ less the wait until the PodDisruptionBudget allows an eviction. Requests are the
 these took, watches too. CPU is that of all sidecars together, memory that of the largest one.`
 )
 
-// markdown renders the report: where it was measured, what decides, what real nodes add to that, the targets, what it costs, and what each arm did
-// in each case.
+// markdown renders the report: where it was measured, what decides, what real nodes show of that, the targets, what it
+// costs, and what each arm did in each case.
 func markdown(r *Report) string {
 	p := &page{}
 	p.line("# Benchmarks: the results")

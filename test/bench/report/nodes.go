@@ -15,8 +15,8 @@ func split(run *result.Run) (agent *result.Run, real []result.Trial) {
 }
 
 // whatRealNodesAre says what is in that table.
-const whatRealNodesAre = `Each of these nodes has a kubelet and a container runtime. Pods take longer to end and to start
-there. These trials are in no other table and count for no target.
+const whatRealNodesAre = `Each of these nodes has a kubelet and a container runtime. These trials are in no other table, and
+count for no target.
 `
 
 // onRealNodes is the table of the trials on real nodes.

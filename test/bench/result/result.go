@@ -9,7 +9,7 @@ import "time"
 // told apart have none.
 const Renewal = "renew leases"
 
-// RealNodes are nodes with kubelets and a container runtime, in the place of an agent that runs containers as processes.
+// RealNodes are nodes with kubelets and a container runtime. Otherwise an agent runs containers as processes.
 const RealNodes = "kubelet"
 
 // Run is everything that one call of the benchmarks has measured. Whatever was left out is

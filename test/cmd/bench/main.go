@@ -139,7 +139,7 @@ func exit(code int, format string, args ...any) {
 var allParts = []string{"trials", "cost", "hosts", "fleet"}
 
 // fixed are the flags of which a short run has values of its own.
-var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
+var fixed = []string{"rounds", "pairs", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
 	"fleet-beside"}
 
 func parse(args []string) (options, []string, error) {
@@ -153,6 +153,8 @@ func parse(args []string) (options, []string, error) {
 		"measure just enough to show that everything works, in some minutes; the figures mean nothing")
 	flags.IntVar(&o.Rounds, "rounds", 3,
 		"how often every case is played by every arm (once where every ordinal of 5 or 7 leads)")
+	flags.IntVar(&o.Pairs, "pairs", 0, "how often "+strings.Join(result.Deciding, " and ")+" are at least played by "+
+		strings.Join(bench.Paired, " and by ")+", in more rounds if need be")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
@@ -185,6 +187,9 @@ func parse(args []string) (options, []string, error) {
 		if n < 1 {
 			return o, nil, fmt.Errorf("--%s %d: at least 1 is needed", name, n)
 		}
+	}
+	if o.Pairs < 0 {
+		return o, nil, fmt.Errorf("--pairs %d: a number is not negative", o.Pairs)
 	}
 	for name, d := range map[string]time.Duration{"for": o.For, "fleet-over": o.fleet.Over} {
 		if d < 0 {

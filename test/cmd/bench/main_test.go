@@ -26,6 +26,7 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	require.Nil(t, o.Cases, "all")
 	require.Nil(t, o.Arms, "all")
 	require.Equal(t, 3, o.Rounds)
+	require.Zero(t, o.Pairs, "as many as the rounds have")
 	require.Equal(t, 1, o.Lanes, "milliseconds count")
 	require.Equal(t, uint64(1), o.Seed)
 	require.Zero(t, o.For, "no limit")
@@ -59,7 +60,7 @@ func TestTheHostIsMeasuredInNamespacesByAWholeRun(t *testing.T) {
 
 func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{
-		"--rounds=2", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
+		"--rounds=2", "--pairs=20", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
 		"--for=90m", "--seed=7",
 		"--dir=data", "--out=docs", "--lanes=2", "--fleet-clusters=50", "--fleet-over=30s", "--fleet-at-once=9",
 		"--fleet-workers=1,2,9", "--fleet-beside=old,older", "--keep", loopback,
@@ -68,6 +69,7 @@ func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"report", "earlier"}, arguments)
 	require.Equal(t, 2, o.Rounds)
+	require.Equal(t, 20, o.Pairs)
 	require.Equal(t, []string{"healthy-3", "one-down"}, o.Cases)
 	require.Equal(t, []string{"quorate", "parallel"}, o.Arms)
 	require.Equal(t, []string{"trials", "fleet"}, o.parts)
@@ -156,6 +158,7 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		want string
 	}{
 		{[]string{"--rounds=0"}, "--rounds 0: at least 1"},
+		{[]string{"--pairs=-1"}, "--pairs -1: a number is not negative"},
 		{[]string{"--nodes=real"}, `--nodes "real" is neither "agent" nor "kubelet"`},
 		{[]string{"--rounds=-2"}, "--rounds -2: at least 1"},
 		{[]string{"--lanes=0"}, "--lanes 0: at least 1"},

@@ -156,7 +156,8 @@ func TestLifeOfAControlPlane(t *testing.T) {
 	cp, err := controlplane.Start(ctx, controlplane.Config{
 		Dir: t.TempDir(), Binaries: binaries, BindAddress: "127.77.88.1",
 		FeatureGates: map[string]bool{"MaxUnavailableStatefulSet": true},
-		Audit:        controlplane.Audit{Users: []string{setController}, Groups: []string{"system:serviceaccounts:default"}},
+		Audit: controlplane.Audit{Users: []string{setController},
+			Groups: []string{"system:serviceaccounts:default"}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cp.Close(context.Background())) })
@@ -190,8 +191,9 @@ func TestLifeOfAControlPlane(t *testing.T) {
 		require.True(t, apierrors.IsForbidden(err), "what is refused is a request too: %v", err)
 		_, err = client.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "view"},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:aggregate-to-view"},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: "default"}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: "system:aggregate-to-view"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: "default"}},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		var open watch.Interface
