@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/quorate/quorate/test/bench/result"
 )
@@ -19,6 +20,14 @@ const whatRealNodesAre = `Each of these nodes has a kubelet and a container runt
 count for no target.
 `
 
+// ended is how long a rollout took. One that did not come to its end has no ratio.
+func ended(t result.Trial) Number {
+	if !t.Completed {
+		return Number(math.NaN())
+	}
+	return Number(t.Seconds)
+}
+
 // onRealNodes is the table of the trials on real nodes.
 func onRealNodes(p *page, trials []result.Trial) {
 	if len(trials) == 0 {
@@ -30,7 +39,7 @@ func onRealNodes(p *page, trials []result.Trial) {
 	for _, row := range rowsOf(trials) {
 		ratio := ""
 		if row.Arm == result.Quorate {
-			ratio = ratios(counted(in(trials, row.Case)), rollout)
+			ratio = ratios(counted(in(trials, row.Case)), ended)
 		}
 		lost := none
 		if row.Trials > 0 {

@@ -158,8 +158,10 @@ func TestTrialsOnRealNodesHaveATableOfTheirOwnAndAreInNoOtherFigure(t *testing.T
 	bad.Unplanned, bad.WithoutQuorum, bad.QuorumBack, bad.Position = 5, 7, 8, 999
 	standing := trial(result.Parallel, 3, 20, 10)
 	standing.StoodStill, standing.Position = 0.6, 1000
+	stuck := trial(result.Parallel, 4, 180, 10)
+	stuck.Completed = false
 	run.Trials = append(run.Trials, trial(result.Parallel, 1, 30, 10), bad, trial(result.Parallel, 2, 20, 10),
-		trial(result.Quorate, 2, 20, 40), standing)
+		trial(result.Quorate, 2, 20, 40), standing, stuck, trial(result.Quorate, 4, 20, 40))
 	require.Equal(t, want, targetsOf(run))
 	text := markdown(&Report{want, run})
 	head, rest, found := strings.Cut(text, "## On real nodes\n")
@@ -167,18 +169,18 @@ func TestTrialsOnRealNodesHaveATableOfTheirOwnAndAreInNoOtherFigure(t *testing.T
 	own, rest, found := strings.Cut(rest, "## Targets")
 	require.True(t, found)
 	for _, line := range []string{
-		"| Healthy, 3 members | RollingUpdate, Parallel | 2 of 2 | 25.0 (20.0–30.0) | – | 0 | 30.0 | 0 | 1 + 0 | 10 |",
-		"| Healthy, 3 members | Quorate | 2 of 2 | 55.0 (20.0–90.0) | 2.00 (1.00–3.00) (2 pairs) | 3.50 (0.00–7.00) | " +
-			"30.0 | 0 | 1 + 2.5 (0–5) | 45 (40–50) |",
+		"| Healthy, 3 members | RollingUpdate, Parallel | 2 of 3 | 30.0 (20.0–never) | – | 0 | 30.0 | 0 | 1 + 0 | 10 |",
+		"| Healthy, 3 members | Quorate | 3 of 3 | 20.0 (20.0–90.0) | 2.00 (1.00–3.00) (2 pairs) | 0.00 (0.00–7.00) | " +
+			"30.0 | 0 | 1 + 0 (0–5) | 40 (40–50) |",
 		"* trial 1000 (`parallel`, round 3, leader 0), case `healthy-3`: the machine stood still for 0.6 s",
 	} {
 		require.Contains(t, own, line)
 	}
-	row := "| Trials on real nodes | 5 in 3 rounds; 1 of them not counted |\n"
+	row := "| Trials on real nodes | 7 in 4 rounds; 1 of them not counted |\n"
 	require.Contains(t, head, row)
 	require.Equal(t, before, strings.Replace(head, row, "", 1)+"## Targets"+rest, "all else is as it was")
 
-	run.Trials[len(run.Trials)-1].Lost = 2
+	run.Trials[len(run.Trials)-3].Lost = 2
 	require.Contains(t, markdown(&Report{want, run}),
 		"* **2 writes** in trial 1000 (`parallel`, round 3, leader 0), case `healthy-3`, on real nodes\n")
 }
