@@ -115,17 +115,22 @@ type Audited struct {
 
 // Audited tells what has been asked of the API server since then. It needs [Options.Audit].
 func (c *Cluster) Audited(since time.Time) (Audited, error) {
-	a := Audited{Sidecars: map[string]int{}, Controller: map[string]int{}}
 	events, err := c.env.Plane.Audited(since)
+	return audited(events, c.Spec.Name), err
+}
+
+// audited counts the events of a cluster.
+func audited(events []auditv1.Event, cluster string) Audited {
+	a := Audited{Sidecars: map[string]int{}, Controller: map[string]int{}}
 	for _, e := range events {
 		switch e.User.Username {
-		case serviceAccountUser(c.Spec.Name):
+		case serviceAccountUser(cluster):
 			a.Sidecars[auditedKind(e)]++
 		case controllerUser:
 			a.Controller[auditedKind(e)]++
 		}
 	}
-	return a, err
+	return a
 }
 
 // auditedKind is the kind of a request as [apiproxy.Request.Kind] tells it.
