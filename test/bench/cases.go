@@ -37,6 +37,8 @@ type setting struct {
 	quiet bool
 	// watched lets the clients watch as well.
 	watched bool
+	// preparing is about how long prepare takes, to estimate how long a run does.
+	preparing time.Duration
 	// alone is true if no other trial may run beside it, because milliseconds count.
 	alone bool
 	// limit is how long a trial is watched.
@@ -84,6 +86,15 @@ const (
 	holderLimit = 2 * time.Minute
 )
 
+// Core are the cases that real nodes are asked for too: whole rollouts, and what a sick cluster comes to.
+var Core = []string{result.Healthy3, result.Healthy5, result.OneDown, result.QuorumLoss}
+
+// Paired are the arms that the report compares pair by pair for what decides.
+var Paired = []string{result.Parallel, result.Quorate}
+
+// Gated reports whether an arm has a control plane of its own, because it needs a feature gate.
+func Gated(name string) bool { return len(arms[name].gates) > 0 }
+
 // needed is the only arm where quorum is lost in still another way. What the other arms come to without
 // quorum is always the same.
 var needed = []string{result.Quorate}
@@ -116,19 +127,19 @@ var settings = map[string]setting{
 		},
 	},
 	result.QuorumLoss: {
-		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
+		members: 3, leader: 2, arms: faulty, limit: faultyLimit, preparing: 31 * time.Second,
 		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, lost) },
 	},
 	result.QuorumJustLost: {
-		members: 3, leader: 2, arms: faulty, limit: faultyLimit,
+		members: 3, leader: 2, arms: faulty, limit: faultyLimit, preparing: 19 * time.Second,
 		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, justLost) },
 	},
 	result.LongLost3: {
-		members: 3, leader: 2, arms: needed, limit: needLimit, alone: true,
+		members: 3, leader: 2, arms: needed, limit: needLimit, alone: true, preparing: longLost,
 		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, longLost) },
 	},
 	result.LongLost5: {
-		members: 5, leader: 4, arms: needed, limit: needLimit, alone: true,
+		members: 5, leader: 4, arms: needed, limit: needLimit, alone: true, preparing: longLost,
 		prepare: func(ctx context.Context, s *stage) error { return loseQuorum(ctx, s, longLost) },
 	},
 	result.SecondBefore3: {
@@ -146,9 +157,11 @@ var settings = map[string]setting{
 	},
 	result.Hanging3: {
 		members: 3, leader: 2, arms: needed, limit: needLimit, alone: true, prepare: hang, meanwhile: letGo,
+		preparing: 19 * time.Second,
 	},
 	result.Hanging5: {
 		members: 5, leader: 4, arms: needed, limit: needLimit, alone: true, prepare: hang, meanwhile: letGo,
+		preparing: 19 * time.Second,
 	},
 	result.HolderDied: {
 		members: 3, leader: 0, arms: needed, limit: holderLimit, alone: true,

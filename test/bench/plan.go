@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -57,6 +58,37 @@ func plan(rounds int, cases, arms []string, seed uint64) [][]planned {
 	return numbered(all)
 }
 
+// morePairs adds rounds of the cases that decide, with no other arms than [Paired], until each that is in the plan has so
+// many pairs. A plan without one of these arms has no pairs, and gets none.
+func morePairs(todo [][]planned, pairs, rounds int, seed uint64) [][]planned {
+	in := func(name string) (n int) {
+		for _, group := range todo {
+			has := func(arm string) bool {
+				return slices.ContainsFunc(group, func(p planned) bool { return p.arm == arm })
+			}
+			if group[0].name == name && has(Paired[0]) && has(Paired[1]) {
+				n++
+			}
+		}
+		return n
+	}
+	for round := rounds + 1; ; round++ {
+		few := slices.DeleteFunc(slices.Clone(result.Deciding), func(name string) bool {
+			return in(name) == 0 || in(name) >= pairs
+		})
+		if len(few) == 0 {
+			return numbered(todo)
+		}
+		more := plan(1, few, Paired, seed+uint64(round))
+		for _, group := range more {
+			for i := range group {
+				group[i].round = round
+			}
+		}
+		todo = append(todo, more...)
+	}
+}
+
 // numbered gives the trials their positions.
 func numbered(groups [][]planned) [][]planned {
 	n := 0
@@ -67,6 +99,27 @@ func numbered(groups [][]planned) [][]planned {
 		}
 	}
 	return groups
+}
+
+// plan is what is to be done. It is an error if that is nothing.
+func (o Options) plan() ([][]planned, error) {
+	cases, by := o.Cases, o.Arms
+	if o.RealNodes && cases == nil {
+		cases = Core
+	}
+	if o.RealNodes && by == nil {
+		by = Paired
+	}
+	todo := plan(o.Rounds, cases, by, o.Seed)
+	if o.Short {
+		return short(o.Seed), nil
+	}
+	todo = morePairs(todo, o.Pairs, o.Rounds, o.Seed)
+	if len(todo) == 0 {
+		return nil, fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms,
+			result.CaseNames(), result.ArmNames())
+	}
+	return todo, nil
 }
 
 // short is the plan that only shows that everything works.

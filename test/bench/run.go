@@ -26,6 +26,8 @@ const closeLimit = 2 * time.Minute
 type Options struct {
 	// Rounds is how often every case is played with every arm.
 	Rounds int
+	// Pairs is how many pairs of [Paired] each case that decides has at least, in rounds beyond Rounds if need be.
+	Pairs int
 	// Cases and Arms restrict the trials to those; nil for all.
 	Cases, Arms []string
 	// For is after how long no new trial begins, 0 for no limit.
@@ -41,6 +43,11 @@ type Options struct {
 	Keep bool
 	// Network is harness.Namespaces or harness.Loopback.
 	Network harness.Mode
+	// RealNodes plays [Core] on real kubelets, unless Cases and Arms say what else. It needs harness.Namespaces and one
+	// lane, because all environments with real nodes would share the machine's control groups and names.
+	RealNodes bool
+	// Published are the trials of an earlier run, by which is estimated how long this one takes.
+	Published []result.Trial
 	// Dir takes the results. Data and logs of a trial are there while it runs, and stay after
 	// one that could not be measured.
 	Dir string
@@ -50,17 +57,16 @@ type Options struct {
 
 // Trials does the trials, and writes each to the directory when it ends.
 func Trials(ctx context.Context, o Options) error {
-	todo := plan(o.Rounds, o.Cases, o.Arms, o.Seed)
-	if o.Short {
-		todo = short(o.Seed)
+	todo, err := o.plan()
+	if err != nil {
+		return err
 	}
-	if len(todo) == 0 {
-		return fmt.Errorf("no trial matches cases %q and arms %q; the cases are %q, the arms %q", o.Cases, o.Arms,
-			result.CaseNames(), result.ArmNames())
+	o.Say(o.estimate(todo))
+	r := &run{options: o, began: time.Now()}
+	for _, p := range slices.Concat(todo...) {
+		r.total, r.members = r.total+1, max(r.members, p.setting.members)
 	}
-	r := &run{options: o, began: time.Now(), total: len(slices.Concat(todo...))}
 	defer harness.CollectRarely()()
-	var err error
 	for _, turn := range turns(todo, o.Lanes) {
 		if err = r.lanes(ctx, turn); err != nil {
 			break
@@ -106,6 +112,8 @@ type run struct {
 	options Options
 	began   time.Time
 	total   int
+	// members is how many the largest cluster has.
+	members int
 
 	mu   sync.Mutex
 	done int
@@ -152,6 +160,9 @@ func (r *run) groups(ctx context.Context, queue <-chan []planned, l lab) error {
 			t, err := p.do(ctx, l)
 			if err != nil {
 				return err
+			}
+			if r.options.RealNodes {
+				t.Nodes = result.RealNodes
 			}
 			if err := result.WriteTrial(r.options.Dir, t); err != nil {
 				return err
@@ -230,13 +241,9 @@ func (l *environments) env(ctx context.Context, gates map[string]bool) (*harness
 		if err != nil {
 			return nil, err
 		}
-		most := 0
-		for _, s := range settings {
-			most = max(most, s.members)
-		}
 		env, err := harness.Start(ctx,
-			harness.Options{Dir: dir, Network: l.run.options.Network, Nodes: most, FeatureGates: maps.Clone(gates),
-				Patient: true, InMemory: true})
+			harness.Options{Dir: dir, Network: l.run.options.Network, RealNodes: l.run.options.RealNodes,
+				Nodes: l.run.members, FeatureGates: maps.Clone(gates), Patient: true, InMemory: true, Audit: true})
 		if err != nil {
 			return nil, err
 		}

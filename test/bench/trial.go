@@ -119,7 +119,7 @@ func (p planned) do(ctx context.Context, l lab) (result.Trial, error) {
 	if err != nil {
 		return t, err
 	}
-	s := &stage{env: env}
+	s, created := &stage{env: env}, time.Now()
 	if err := s.play(ctx, p, &t); err != nil {
 		t.Trouble = err.Error()
 	}
@@ -128,7 +128,9 @@ func (p planned) do(ctx context.Context, l lab) (result.Trial, error) {
 	}
 	clearing, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
-	if err := s.clear(clearing); err != nil {
+	err = s.clear(clearing)
+	t.Took = time.Since(created).Seconds()
+	if err != nil {
 		// What was measured stands; what is left must not run beside the next trial.
 		return t, l.drop(ctx, arms[p.arm].gates)
 	}
@@ -210,6 +212,11 @@ func (s *stage) play(ctx context.Context, p planned, t *result.Trial) (err error
 	}
 	all := asked()
 	t.Requests, t.Bytes = all.Requests, int64(all.Bytes)
+	audited, err := s.cluster.Audited(t.Began)
+	if err != nil {
+		return err
+	}
+	t.Audited = (*result.Audited)(&audited)
 	measured := measurement{trial: t, began: t.Began, finish: finish,
 		oneAtATime: result.ArmOf(p.arm).OneAtATime, evicts: arms[p.arm].evicts, budget: s.budget.Steps()}
 	if !p.setting.quiet {

@@ -7,7 +7,10 @@ import (
 	"slices"
 	"time"
 
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
 	"github.com/quorate/quorate/test/harness/apiproxy"
+	"github.com/quorate/quorate/test/harness/controlplane"
 )
 
 // Renewal is the kind of a request that only keeps the record fresh, or tells news on it.
@@ -95,6 +98,48 @@ func (c *Cluster) Asking() (since time.Time, asked func() Asked) {
 		}
 		return a
 	}
+}
+
+// controllerUser is the account of the StatefulSet controller.
+const controllerUser = "system:serviceaccount:kube-system:statefulset-controller"
+
+// audit are those whose requests [Cluster.Audited] counts. The sidecars of each cluster have an account of its name.
+var audit = controlplane.Audit{Users: []string{controllerUser}, Groups: []string{"system:serviceaccounts:" + Namespace}}
+
+// Audited are requests by their kind, as the API server itself counts them. A watch counts when it is opened. There are
+// no bodies in an audit log, so that renewals are not told apart.
+type Audited struct {
+	// Sidecars are the cluster's own, Controller is the StatefulSet controller, for whichever cluster.
+	Sidecars, Controller map[string]int
+}
+
+// Audited tells what has been asked of the API server since then. It needs [Options.Audit].
+func (c *Cluster) Audited(since time.Time) (Audited, error) {
+	events, err := c.env.Plane.Audited(since)
+	return audited(events, c.Spec.Name), err
+}
+
+// audited counts the events of a cluster.
+func audited(events []auditv1.Event, cluster string) Audited {
+	a := Audited{Sidecars: map[string]int{}, Controller: map[string]int{}}
+	for _, e := range events {
+		switch e.User.Username {
+		case serviceAccountUser(cluster):
+			a.Sidecars[auditedKind(e)]++
+		case controllerUser:
+			a.Controller[auditedKind(e)]++
+		}
+	}
+	return a
+}
+
+// auditedKind is the kind of a request as [apiproxy.Request.Kind] tells it.
+func auditedKind(e auditv1.Event) string {
+	if e.ObjectRef == nil {
+		return ""
+	}
+	r := apiproxy.Request{Verb: e.Verb, Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource}
+	return r.Kind()
 }
 
 // WaitCalm waits until no sidecar has asked the API server for anything for so long.

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 
 	"github.com/quorate/quorate/test/harness/apiproxy"
 )
@@ -35,4 +37,22 @@ func TestAWriteThatSaysNothingNewKeepsARecordFresh(t *testing.T) {
 	} {
 		require.Equal(t, step.want, r.Kind(step.request), "%s %s", step.request, step.request.Body)
 	}
+}
+
+func TestWhatTheAuditLogHasIsCountedByWhoseAccountItWas(t *testing.T) {
+	event := func(user, verb string, what *auditv1.ObjectReference) auditv1.Event {
+		return auditv1.Event{User: authenticationv1.UserInfo{Username: user}, Verb: verb, ObjectRef: what}
+	}
+	pods := &auditv1.ObjectReference{Resource: "pods"}
+	sidecar := "system:serviceaccount:" + Namespace + ":main"
+	got := audited([]auditv1.Event{
+		event(sidecar, "list", pods), event(sidecar, "list", pods),
+		event(sidecar, "create", &auditv1.ObjectReference{Resource: "pods", Subresource: "eviction"}),
+		event(sidecar, "get", nil), // It is about no resource.
+		event(sidecar+"-2", "list", pods),
+		event("system:serviceaccount:kube-system:main", "list", pods),
+		event("system:serviceaccount:kube-system:statefulset-controller", "create", pods),
+	}, "main")
+	require.Equal(t, Audited{Sidecars: map[string]int{"list pods": 2, "create pods/eviction": 1, "": 1},
+		Controller: map[string]int{"create pods": 1}}, got)
 }

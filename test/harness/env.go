@@ -122,6 +122,8 @@ type Options struct {
 	RealNodes bool
 	// Resolver is what several environments with real nodes share that are there at the same time.
 	Resolver *kubelet.Resolver
+	// Audit has the API server log what sidecars and the StatefulSet controller ask of it, for [Cluster.Audited].
+	Audit bool
 	// Hosts builds etcd-druid and the programs of its pods too. It needs Namespaces.
 	Hosts bool
 	// Binaries are programs that have been built. Then nothing is built, and of the others there are no images.
@@ -206,6 +208,9 @@ func Start(ctx context.Context, o Options) (env *Env, err error) {
 	plane := controlplane.Config{
 		Dir: filepath.Join(o.Dir, "control-plane"), Binaries: e.Binaries,
 		BindAddress: e.Network.HubAddress(), FeatureGates: o.FeatureGates, RealNodes: e.real(),
+	}
+	if o.Audit {
+		plane.Audit = audit
 	}
 	if plane.RealNodes {
 		plane.NodeMonitorGracePeriod = kubelet.NodeMonitorGracePeriod

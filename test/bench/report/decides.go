@@ -2,27 +2,26 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/quorate/quorate/test/bench/result"
 )
 
-// deciding are the cases in which Quorate is compared with the other for what decides.
-var deciding = []string{result.Healthy3, result.Healthy5}
-
-// other is the arm that it is compared with: the only one of Kubernetes' own that is in all of these cases.
+// other is the arm that Quorate is compared with: the only one of Kubernetes' own that is in all cases that decide.
 const other = result.Parallel
 
 // howChangesAreTold says what belongs to a change of leader.
 const howChangesAreTold = `A change of leader counts with what clients saw within %g s of it. A write is refused if
-another member had to be asked, and fails if none acknowledged it.
+another member had to be asked, and fails if none acknowledged it. The API server counts in its audit log what the
+sidecars and the StatefulSet controller ask, from the change of the template until a second after the last pod is Ready.
 `
 
 // decides is what a user weighs, in two tables: what RollingUpdate does in the same round, and what Quorate costs.
 func decides(p *page, run *result.Run) {
 	p.head("What decides")
 	var rows [][]string
-	for _, name := range deciding {
+	for _, name := range result.Deciding {
 		rows = append(rows, comparedIn(counted(in(run.Trials, name)), fmt.Sprintf("%d members: ",
 			result.CaseOf(name).Members))...)
 	}
@@ -66,9 +65,7 @@ func comparedIn(trials []result.Trial, title string) (rows [][]string) {
 		}
 		ratio := ""
 		if figure != nil {
-			if s := spreadOf(paired(trials, result.Quorate, other, figure)); s.N > 0 {
-				ratio = fmt.Sprintf("%s (%s)", s.with(2), plural(s.N, "pair"))
-			}
+			ratio = ratios(trials, figure)
 		}
 		rows = append(rows, append(cells, ratio))
 	}
@@ -104,7 +101,35 @@ func comparedIn(trials []result.Trial, title string) (rows [][]string) {
 		return s.times(1000).with(0)
 	}), func(t result.Trial) Number { return longestOf(t, stall) })
 	row("without quorum (s)", func(those []result.Trial) string { return quorumLost(spread(those, withoutQuorum)) }, nil)
+	row("requests that the API server counts", func(those []result.Trial) string {
+		return atServer(those, audited)
+	}, audited)
+	row("of them, by the sidecars", func(those []result.Trial) string {
+		return atServer(those, func(t result.Trial) Number { return Number(sum(t.Audited.Sidecars)) })
+	}, nil)
 	return rows
+}
+
+// ratios are those of Quorate's figure to the other arm's, pair by pair; empty without any pair.
+func ratios(trials []result.Trial, figure func(result.Trial) Number) string {
+	s := spreadOf(paired(trials, result.Quorate, other, figure))
+	if s.N == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", s.with(2), plural(s.N, "pair"))
+}
+
+// audited is how many requests the API server has counted. A trial that does not tell has no such number, and no ratio.
+func audited(t result.Trial) Number {
+	if t.Audited == nil {
+		return Number(math.NaN())
+	}
+	return Number(sum(t.Audited.Sidecars) + sum(t.Audited.Controller))
+}
+
+// atServer is a figure of the trials in which the API server counted.
+func atServer(trials []result.Trial, figure func(result.Trial) Number) string {
+	return spread(filter(trials, func(t result.Trial) bool { return t.Audited != nil }), figure).counts()
 }
 
 // longestOf is the most of a figure of the trial's changes of leader. A trial without any has none.

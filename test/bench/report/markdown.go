@@ -60,8 +60,8 @@ less the wait until the PodDisruptionBudget allows an eviction. Requests are the
 these took, watches too. CPU is that of all sidecars together, memory that of the largest one.`
 )
 
-// markdown renders the report: where it was measured, what decides, the targets, what it costs, and what each arm did
-// in each case.
+// markdown renders the report: where it was measured, what decides, what real nodes show of that, the targets, what it
+// costs, and what each arm did in each case.
 func markdown(r *Report) string {
 	p := &page{}
 	p.line("# Benchmarks: the results")
@@ -70,18 +70,20 @@ func markdown(r *Report) string {
 		p.line("**A short run: it shows that the benchmarks work. Its figures mean little.**")
 		p.line("")
 	}
-	header(p, r.Run)
+	run, real := split(r.Run)
+	header(p, run, real)
 	lost(p, r.Run.Trials)
-	decides(p, r.Run)
+	decides(p, run)
+	onRealNodes(p, real)
 	targets(p, r.Targets)
-	late(p, r.Run.Fleets)
-	costs(p, r.Run)
-	results(p, r.Run.Trials)
+	late(p, run.Fleets)
+	costs(p, run)
+	results(p, run.Trials)
 	return p.String()
 }
 
 // header says where the figures come from, and how to read them.
-func header(p *page, run *result.Run) {
+func header(p *page, run *result.Run, real []result.Trial) {
 	h := run.Header
 	rows := [][]string{
 		{"Began", h.Began.UTC().Format("2006-01-02 15:04 UTC") + ", took " +
@@ -94,8 +96,10 @@ func header(p *page, run *result.Run) {
 		{"Trials at a time", fmt.Sprintf("%d, but for the cases that always run alone", max(h.Lanes, 1))},
 		{"A pod's containers start after", fmt.Sprintf("%g s", h.StartDelay)},
 		{"Readiness probe every", fmt.Sprintf("%g s", h.ReadinessPeriod)},
-		{"Trials", fmt.Sprintf("%d in %s, in an order drawn from %s; %d of them not counted",
-			len(run.Trials), plural(rounds(run.Trials), "round"), seed(h), len(run.Trials)-len(counted(run.Trials)))},
+		{"Trials", howMany(run.Trials, ", in an order drawn from "+seed(h))},
+	}
+	if len(real) > 0 {
+		rows = append(rows, []string{"Trials on real nodes", howMany(real, "")})
 	}
 	away := filter(result.Parts, func(part result.Part) bool { return run.Elsewhere[part] != "" })
 	for _, machine := range group(away, func(part result.Part) string { return run.Elsewhere[part] }) {
@@ -139,12 +143,11 @@ func seed(h result.Header) string {
 	return "a seed for each sitting"
 }
 
-// rounds is in how many rounds the trials were run.
-func rounds(trials []result.Trial) (last int) {
-	for _, t := range trials {
-		last = max(last, t.Round)
-	}
-	return last
+// howMany says how many trials there are, in how many rounds and how, and how many of them do not count.
+func howMany(trials []result.Trial, how string) string {
+	rounds := len(group(trials, func(t result.Trial) int { return t.Round }))
+	return fmt.Sprintf("%d in %s%s; %d of them not counted", len(trials), plural(rounds, "round"), how,
+		len(trials)-len(counted(trials)))
 }
 
 // lost says first of all that writes were lost, if any were, in whichever trial.
@@ -155,7 +158,11 @@ func lost(p *page, trials []result.Trial) {
 	}
 	p.head("Acknowledged writes were lost")
 	for _, t := range losing {
-		p.line("* **%s** in %s, case `%s`", plural(t.Lost, "write"), where(t), t.Case)
+		on := ""
+		if t.Nodes != "" {
+			on = ", on real nodes"
+		}
+		p.line("* **%s** in %s, case `%s`%s", plural(t.Lost, "write"), where(t), t.Case, on)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,23 @@ type Report struct {
 	// Targets comes first, because it is the answer.
 	Targets []Target    `json:"targets"`
 	Run     *result.Run `json:"run"`
+}
+
+// Read reads the report in a directory, as [Write] has written it.
+func Read(dir string) (r *Report, err error) {
+	file, err := os.Open(filepath.Join(dir, dataFile))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err == nil {
+		err = json.NewDecoder(z).Decode(&r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Name(), err)
+	}
+	return r, nil
 }
 
 // Write writes the report of a run into a directory, which has to exist, and returns how many targets it reached and

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"compress/gzip"
-	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -24,20 +22,9 @@ var checkout = filepath.Join("..", "..", "..")
 func published(t *testing.T) (r *Report, dir string) {
 	t.Helper()
 	dir = filepath.Join(checkout, "docs", "benchmarks")
-	r = &Report{}
-	read(t, filepath.Join(dir, dataFile), r)
+	r, err := Read(dir)
+	require.NoError(t, err)
 	return r, dir
-}
-
-// read unpacks a file of data.
-func read(t *testing.T, path string, into any) {
-	t.Helper()
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
-	z, err := gzip.NewReader(file)
-	require.NoError(t, err)
-	require.NoError(t, json.NewDecoder(z).Decode(into))
 }
 
 func TestThePublishedTablesAndVerdictsFollowFromThePublishedData(t *testing.T) {
@@ -112,10 +99,14 @@ func TestTheReportBeginsWithWhatDecides(t *testing.T) {
 		case trial.Case != result.Healthy3:
 		case trial.Arm == result.Parallel:
 			trial.Seconds, trial.Changes = 8, []result.Change{{Retried: 2, Failed: 1, ReadStall: 1}, {ReadStall: 0.5}}
+			trial.Audited = &result.Audited{Controller: map[string]int{"delete pods": 3, "create pods": 3}}
 		case trial.Arm == result.Quorate:
 			trial.Changes = []result.Change{{ReadStall: 0.25}}
+			trial.Audited = &result.Audited{Sidecars: map[string]int{"create pods/eviction": 3, "patch leases": 6},
+				Controller: map[string]int{"create pods": 3}}
 			if !slow {
 				trial.Seconds, trial.Lost, slow = 16, 1, true
+				trial.Audited = nil // It was measured before the API server counted.
 			}
 		}
 		if trial.Case == result.OneDown && trial.Arm == result.Parallel {
@@ -137,6 +128,10 @@ func TestTheReportBeginsWithWhatDecides(t *testing.T) {
 		"| 3 members: longest stall of linearizable reads at a change of leader (ms) | 750 (500–1000) | 250 | " +
 			"0.25 (6 pairs) |",
 		"| 5 members: longest stall of linearizable reads at a change of leader (ms) | – | – | – |",
+		"| 3 members: requests that the API server counts | 6 | 12 | 2.00 (5 pairs) |",
+		"| 3 members: of them, by the sidecars | 0 | 9 | – |",
+		"| 5 members: requests that the API server counts | – | – | – |",
+		"| 5 members: of them, by the sidecars | – | – | – |",
 		"| All cases that do not take quorum themselves: trials that lost it | 2 of 50 | 0 of 50 | – |",
 		"No clients, pods of 30 s | 45 | 30 more keep the record fresh |",
 		"| A fleet of 1000: requests of a rollout | 45.0 | a central controller: 3.0 |",
@@ -146,6 +141,48 @@ func TestTheReportBeginsWithWhatDecides(t *testing.T) {
 	} {
 		require.Contains(t, decides, line)
 	}
+}
+
+func TestTrialsOnRealNodesHaveATableOfTheirOwnAndAreInNoOtherFigure(t *testing.T) {
+	run := good()
+	want := targetsOf(run)
+	before := markdown(&Report{want, run})
+	require.NotContains(t, before, "real nodes")
+	trial := func(arm string, round int, seconds float64, requests int) result.Trial {
+		return result.Trial{Nodes: result.RealNodes, Case: result.Healthy3, Arm: arm, Round: round, Members: 3,
+			Completed: true, Seconds: seconds, FewestReady: 2, Planned: 1, WriteStall: 0.030,
+			Audited: &result.Audited{Controller: map[string]int{"patch pods": requests}}}
+	}
+	// Of their rounds, the first has the number of one on the agent's nodes, and they were worse in every way.
+	bad := trial(result.Quorate, 1, 90, 50)
+	bad.Unplanned, bad.WithoutQuorum, bad.QuorumBack, bad.Position = 5, 7, 8, 999
+	standing := trial(result.Parallel, 3, 20, 10)
+	standing.StoodStill, standing.Position = 0.6, 1000
+	stuck := trial(result.Parallel, 4, 180, 10)
+	stuck.Completed = false
+	run.Trials = append(run.Trials, trial(result.Parallel, 1, 30, 10), bad, trial(result.Parallel, 2, 20, 10),
+		trial(result.Quorate, 2, 20, 40), standing, stuck, trial(result.Quorate, 4, 20, 40))
+	require.Equal(t, want, targetsOf(run))
+	text := markdown(&Report{want, run})
+	head, rest, found := strings.Cut(text, "## On real nodes\n")
+	require.True(t, found)
+	own, rest, found := strings.Cut(rest, "## Targets")
+	require.True(t, found)
+	for _, line := range []string{
+		"| Healthy, 3 members | RollingUpdate, Parallel | 2 of 3 | 30.0 (20.0–never) | – | 0 | 30.0 | 0 | 1 + 0 | 10 |",
+		"| Healthy, 3 members | Quorate | 3 of 3 | 20.0 (20.0–90.0) | 2.00 (1.00–3.00) (2 pairs) | 0.00 (0.00–7.00) | " +
+			"30.0 | 0 | 1 + 0 (0–5) | 40 (40–50) |",
+		"* trial 1000 (`parallel`, round 3, leader 0), case `healthy-3`: the machine stood still for 0.6 s",
+	} {
+		require.Contains(t, own, line)
+	}
+	row := "| Trials on real nodes | 7 in 4 rounds; 1 of them not counted |\n"
+	require.Contains(t, head, row)
+	require.Equal(t, before, strings.Replace(head, row, "", 1)+"## Targets"+rest, "all else is as it was")
+
+	run.Trials[len(run.Trials)-3].Lost = 2
+	require.Contains(t, markdown(&Report{want, run}),
+		"* **2 writes** in trial 1000 (`parallel`, round 3, leader 0), case `healthy-3`, on real nodes\n")
 }
 
 func TestATrialThatDoesNotCountIsNamedWithItsReason(t *testing.T) {
@@ -227,8 +264,8 @@ func TestProgramsReadTheRunAndTheVerdicts(t *testing.T) {
 	run, dir := good(), t.TempDir()
 	_, err := Write(run, dir)
 	require.NoError(t, err)
-	got := &Report{}
-	read(t, filepath.Join(dir, dataFile), got)
+	got, err := Read(dir)
+	require.NoError(t, err)
 	require.Equal(t, &Report{targetsOf(run), run}, got)
 	require.Equal(t, good(), run, "the run is left as it is")
 }

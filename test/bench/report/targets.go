@@ -49,8 +49,9 @@ const (
 	embeddedMiBBelow = 4
 )
 
-// targetsOf computes every target from the run.
+// targetsOf computes every target from the run, but for its trials on real nodes.
 func targetsOf(run *result.Run) []Target {
+	run, _ = split(run)
 	all := run.Trials
 	var targets []Target
 	for _, c := range healthyCases() {

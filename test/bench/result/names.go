@@ -137,6 +137,9 @@ var Cases = []Case{
 		"the same, with pods that are down for two minutes, after five idle minutes", 3, false},
 }
 
+// Deciding are the cases in which Quorate is compared with Kubernetes' own for what decides.
+var Deciding = []string{Healthy3, Healthy5}
+
 // ArmNames are the names of all arms, in the order of the report.
 func ArmNames() []string {
 	var names []string

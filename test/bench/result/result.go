@@ -9,6 +9,9 @@ import "time"
 // told apart have none.
 const Renewal = "renew leases"
 
+// RealNodes are nodes with kubelets and a container runtime. Otherwise an agent runs containers as processes.
+const RealNodes = "kubelet"
+
 // Run is everything that one call of the benchmarks has measured. Whatever was left out is
 // empty.
 type Run struct {
@@ -133,12 +136,20 @@ type Trial struct {
 	// Bytes are those of the bodies of these requests and their answers, those of watches too. Runs from before they
 	// were counted have none.
 	Bytes int64 `json:"bytes,omitempty"`
+	// Audited is what kube-apiserver itself counted meanwhile. Runs from before that was measured have none.
+	Audited *Audited `json:"audited,omitempty"`
 	// Etcd is what all members received meanwhile, by service and method ("KV/Range"), where
 	// the case has no clients. What a member received in the last tenth of a second before its
 	// process ended is not counted.
 	Etcd map[string]int `json:"etcd,omitempty"`
 	// Usage is that of the sidecars of all pods together, while the update went on.
 	Usage Usage `json:"usage"`
+
+	// Nodes is what the pods ran on: [RealNodes], or nothing for those of the agent.
+	Nodes string `json:"nodes,omitempty"`
+	// Took is how long all of it took, from before its cluster was created until it was deleted. Runs from before it
+	// was measured have none.
+	Took float64 `json:"took,omitempty"`
 
 	// Note is what the case did beside the change of the template, in words.
 	Note string `json:"note,omitempty"`
@@ -148,6 +159,14 @@ type Trial struct {
 	// Trouble is why the trial could not be measured as it should; such a trial counts for
 	// nothing and is reported.
 	Trouble string `json:"trouble,omitempty"`
+}
+
+// Audited are the requests in the API server's audit log, by whose account it was, and by verb and resource. A watch
+// counts when it is opened, and what keeps a record fresh is not told apart.
+type Audited struct {
+	Sidecars map[string]int `json:"sidecars"`
+	// Controller is what the StatefulSet controller has asked.
+	Controller map[string]int `json:"controller"`
 }
 
 // Down is one pod's absence because of its replacement.

@@ -24,11 +24,13 @@ import (
 	"github.com/quorate/quorate/test/bench/report"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
+	"github.com/quorate/quorate/test/harness/kubelet"
 )
 
 const usage = `bench measures, on real parts and in one run, what an update of an etcd cluster costs.
 
   bench [flags]                measure, and write the report
+  bench [flags] plan           say how many trials that would be, and about how long each part would take
   bench [flags] report DIR...  write the report again, of the run in the directory; of several directories as one run,
                                if they were measured with the same code, versions and settings, and all trials on the
                                same machine (what else is of another one is named)
@@ -37,6 +39,11 @@ Parts of a run: trials (updates by every arm in every case), cost (what a sideca
 hosts (the same of etcd-backup-restore with Quorate inside and without, where network namespaces
 and its sources can be had), fleet (a thousand StatefulSets). The whole takes hours and wants
 a machine for itself; --parts, --cases, --rounds, --lanes and --for make it shorter.
+
+Real nodes (--nodes=kubelet) have kubelets and a container runtime. Only trials run on them: the
+cases %s,
+each by the arms %s, unless flags say otherwise. The report has a
+table of its own for them.
 
 Flags:
 `
@@ -58,14 +65,22 @@ func main() {
 	if err != nil {
 		exit(2, "%v", err)
 	}
+	o.Published = published()
 	if len(arguments) > 0 {
-		if err := again(arguments, o.out); err != nil {
+		do := func() error { return again(arguments, o.out) }
+		if arguments[0] == "plan" {
+			do = func() error { return plan(o, arguments[1:]) }
+		}
+		if err := do(); err != nil {
 			exit(1, "%v", err)
 		}
 		return
 	}
 	o.Say = func(l string) { fmt.Println(l) }
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if err := chooseNodes(o); err != nil {
+		exit(1, "%v", err)
+	}
 	if o.Network == harness.Namespaces {
 		harness.Enter(ctx, o.Say, targets(o)...)
 	}
@@ -86,6 +101,35 @@ func main() {
 	}
 }
 
+// chooseNodes tells the harness what to fetch for the nodes. What the environment says of them is meant for tests.
+func chooseNodes(o options) error {
+	nodes, required := agentNodes, ""
+	if o.RealNodes {
+		nodes, required = result.RealNodes, "1"
+	}
+	return errors.Join(os.Setenv(harness.NodesVariable, nodes), os.Setenv(kubelet.RequireVariable, required))
+}
+
+// plan says what a run would be, and about how long.
+func plan(o options, more []string) error {
+	if len(more) > 0 {
+		return fmt.Errorf("unexpected arguments %q after plan; see --help", more)
+	}
+	if slices.Contains(o.parts, "trials") {
+		text, err := bench.Estimate(o.Options)
+		if err != nil {
+			return err
+		}
+		fmt.Println(text)
+	}
+	for _, part := range o.parts {
+		if takes := about(part, o); takes > 0 {
+			fmt.Printf("%s: about %v\n", part, takes)
+		}
+	}
+	return nil
+}
+
 func exit(code int, format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
 	os.Exit(code)
@@ -95,20 +139,22 @@ func exit(code int, format string, args ...any) {
 var allParts = []string{"trials", "cost", "hosts", "fleet"}
 
 // fixed are the flags of which a short run has values of its own.
-var fixed = []string{"rounds", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
+var fixed = []string{"rounds", "pairs", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
 	"fleet-beside"}
 
 func parse(args []string) (options, []string, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
 	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
+		fmt.Fprintf(flags.Output(), usage, strings.Join(bench.Core, ", "), strings.Join(bench.Paired, " and "))
 		flags.PrintDefaults()
 	}
 	flags.BoolVar(&o.Short, "short", false,
 		"measure just enough to show that everything works, in some minutes; the figures mean nothing")
 	flags.IntVar(&o.Rounds, "rounds", 3,
 		"how often every case is played by every arm (once where every ordinal of 5 or 7 leads)")
+	flags.IntVar(&o.Pairs, "pairs", 0, "how often "+strings.Join(result.Deciding, " and ")+" are at least played by "+
+		strings.Join(bench.Paired, " and by ")+", in more rounds if need be")
 	cases := flags.String("cases", "", "only these cases, separated by commas: "+strings.Join(result.CaseNames(), ","))
 	arms := flags.String("arms", "", "only these arms: "+strings.Join(result.ArmNames(), ","))
 	parts := flags.String("parts", strings.Join(allParts, ","), "what to measure")
@@ -129,6 +175,9 @@ func parse(args []string) (options, []string, error) {
 		"programs of other releases of these benchmarks, whose coordinators are measured on the same fleets")
 	workers := flags.String("fleet-workers", "3,50", "the numbers of workers of the central controller beside it")
 	flags.BoolVar(&o.Keep, "keep", false, "keep the data and logs of all processes (some GB)")
+	nodes := flags.String("nodes", agentNodes,
+		"what pods run on: "+agentNodes+" (an agent that runs containers as processes) or "+result.RealNodes+
+			" (real nodes, as root)")
 	network := flags.String("network", "", "namespaces or loopback (default: namespaces where they can be had)")
 	if err := flags.Parse(args); err != nil {
 		return o, nil, err
@@ -139,13 +188,18 @@ func parse(args []string) (options, []string, error) {
 			return o, nil, fmt.Errorf("--%s %d: at least 1 is needed", name, n)
 		}
 	}
+	if o.Pairs < 0 {
+		return o, nil, fmt.Errorf("--pairs %d: a number is not negative", o.Pairs)
+	}
 	for name, d := range map[string]time.Duration{"for": o.For, "fleet-over": o.fleet.Over} {
 		if d < 0 {
 			return o, nil, fmt.Errorf("--%s %v: a time is not negative", name, d)
 		}
 	}
 	var err error
+	partsGiven := false
 	flags.Visit(func(f *flag.Flag) {
+		partsGiven = partsGiven || f.Name == "parts"
 		if o.Short && slices.Contains(fixed, f.Name) {
 			err = fmt.Errorf("--%s %s has no effect with --short: leave one of them out", f.Name, f.Value)
 		}
@@ -175,8 +229,50 @@ func parse(args []string) (options, []string, error) {
 		}
 		o.fleet.Workers = append(o.fleet.Workers, n)
 	}
-	o.Network, err = mode(*network)
-	return o, flags.Args(), err
+	if o.Network, err = mode(*network); err != nil {
+		return o, nil, err
+	}
+	if err := o.setNodes(*nodes, partsGiven); err != nil {
+		return o, nil, err
+	}
+	return o, flags.Args(), nil
+}
+
+// agentNodes are the nodes of the harness's own agent.
+const agentNodes = "agent"
+
+// setNodes says what pods run on. On real nodes there are trials alone, and not all of them.
+func (o *options) setNodes(nodes string, partsGiven bool) error {
+	if nodes == agentNodes {
+		return nil
+	}
+	if nodes != result.RealNodes {
+		return fmt.Errorf("--nodes %q is neither %q nor %q", nodes, agentNodes, result.RealNodes)
+	}
+	not := func(format string, args ...any) error {
+		return fmt.Errorf("--nodes=%s: %s", nodes, fmt.Sprintf(format, args...))
+	}
+	if !partsGiven {
+		o.parts = []string{"trials"}
+	}
+	if i := slices.IndexFunc(o.parts, func(p string) bool { return p != "trials" }); i >= 0 {
+		return not("--parts has %q, and only trials run on real nodes", o.parts[i])
+	}
+	if i := slices.IndexFunc(o.Cases, func(c string) bool { return !slices.Contains(bench.Core, c) }); i >= 0 {
+		return not("--cases has %q, which runs on the agent's nodes alone; real nodes have %s", o.Cases[i],
+			strings.Join(bench.Core, ", "))
+	}
+	if i := slices.IndexFunc(o.Arms, bench.Gated); i >= 0 {
+		return not("--arms has %q, which needs a control plane of its own; leave it out", o.Arms[i])
+	}
+	if o.Lanes > 1 {
+		return not("--lanes %d: trials run one at a time on real nodes", o.Lanes)
+	}
+	if o.Network != harness.Namespaces {
+		return not("they need network namespaces, and --network is %q", o.Network)
+	}
+	o.RealNodes = true
+	return nil
 }
 
 func mode(network string) (harness.Mode, error) {

@@ -26,9 +26,11 @@ func TestByDefaultEverythingIsMeasured(t *testing.T) {
 	require.Nil(t, o.Cases, "all")
 	require.Nil(t, o.Arms, "all")
 	require.Equal(t, 3, o.Rounds)
+	require.Zero(t, o.Pairs, "as many as the rounds have")
 	require.Equal(t, 1, o.Lanes, "milliseconds count")
 	require.Equal(t, uint64(1), o.Seed)
 	require.Zero(t, o.For, "no limit")
+	require.False(t, o.RealNodes)
 	require.False(t, o.Short)
 	require.False(t, o.Keep)
 	require.Empty(t, o.Dir, "a new one")
@@ -58,7 +60,7 @@ func TestTheHostIsMeasuredInNamespacesByAWholeRun(t *testing.T) {
 
 func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	o, arguments, err := parse([]string{
-		"--rounds=2", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
+		"--rounds=2", "--pairs=20", "--cases=healthy-3,one-down", "--arms", "quorate,parallel", "--parts=trials,fleet",
 		"--for=90m", "--seed=7",
 		"--dir=data", "--out=docs", "--lanes=2", "--fleet-clusters=50", "--fleet-over=30s", "--fleet-at-once=9",
 		"--fleet-workers=1,2,9", "--fleet-beside=old,older", "--keep", loopback,
@@ -67,6 +69,7 @@ func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"report", "earlier"}, arguments)
 	require.Equal(t, 2, o.Rounds)
+	require.Equal(t, 20, o.Pairs)
 	require.Equal(t, []string{"healthy-3", "one-down"}, o.Cases)
 	require.Equal(t, []string{"quorate", "parallel"}, o.Arms)
 	require.Equal(t, []string{"trials", "fleet"}, o.parts)
@@ -82,6 +85,58 @@ func TestFlagsSayWhatIsMeasured(t *testing.T) {
 	require.Equal(t, []string{"old", "older"}, o.fleet.Beside)
 	require.True(t, o.Keep)
 	require.Equal(t, harness.Loopback, o.Network)
+}
+
+func TestOnRealNodesThereAreTrialsOfTheCoreAlone(t *testing.T) {
+	of := func(nodes string, change func(*options)) (options, error) {
+		o := options{parts: allParts}
+		o.Network, o.Lanes = harness.Namespaces, 1
+		change(&o)
+		return o, o.setNodes(nodes, len(o.parts) != len(allParts))
+	}
+	o, err := of("kubelet", func(*options) {})
+	require.NoError(t, err)
+	require.True(t, o.RealNodes)
+	require.Equal(t, []string{"trials"}, o.parts, "unless parts were asked for")
+	require.Nil(t, o.Cases, "the core is chosen where the trials are planned")
+	o, err = of("agent", func(*options) {})
+	require.NoError(t, err)
+	require.False(t, o.RealNodes)
+	require.Equal(t, allParts, o.parts)
+	_, err = of("kubelet", func(o *options) {
+		o.parts, o.Cases, o.Arms = []string{"trials"}, []string{result.OneDown}, []string{result.OrderedReady}
+	})
+	require.NoError(t, err)
+	for want, change := range map[string]func(*options){
+		`--parts has "fleet"`:          func(o *options) { o.parts = []string{"trials", "fleet"} },
+		`--cases has "quiet"`:          func(o *options) { o.Cases = []string{result.Healthy3, result.Quiet} },
+		`--arms has "max-unavailable"`: func(o *options) { o.Arms = []string{result.MaxUnavailable} },
+		`--lanes 2`:                    func(o *options) { o.Lanes = 2 },
+		`--network is "loopback"`:      func(o *options) { o.Network = harness.Loopback },
+	} {
+		_, err := of("kubelet", change)
+		require.ErrorContains(t, err, "--nodes=kubelet: ")
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestTheEstimateOfAPartGoesByItsFlags(t *testing.T) {
+	o, _, err := parse([]string{loopback})
+	require.NoError(t, err)
+	require.Positive(t, about("cost", o))
+	require.Zero(t, about("trials", o), "those are counted one by one")
+	require.Zero(t, about("hosts", o), "they need namespaces")
+	o.Network = harness.Namespaces
+	require.Positive(t, about("hosts", o))
+	longer := o
+	longer.fleet.Over += time.Minute
+	require.Equal(t, 3*time.Minute, about("fleet", longer)-about("fleet", o), "Quorate, and two numbers of workers")
+	o.Short = true
+	for _, part := range allParts {
+		require.Zero(t, about(part, o))
+	}
+	require.ErrorContains(t, plan(o, []string{"more"}), `unexpected arguments ["more"] after plan`)
+	require.NotEmpty(t, published(), "by which trials are estimated")
 }
 
 func TestEveryCaseAndEveryArmCanBeAskedFor(t *testing.T) {
@@ -103,6 +158,8 @@ func TestABadFlagIsRefusedByItsNameAndValue(t *testing.T) {
 		want string
 	}{
 		{[]string{"--rounds=0"}, "--rounds 0: at least 1"},
+		{[]string{"--pairs=-1"}, "--pairs -1: a number is not negative"},
+		{[]string{"--nodes=real"}, `--nodes "real" is neither "agent" nor "kubelet"`},
 		{[]string{"--rounds=-2"}, "--rounds -2: at least 1"},
 		{[]string{"--lanes=0"}, "--lanes 0: at least 1"},
 		{[]string{"--for=-5m"}, "--for -5m0s"},

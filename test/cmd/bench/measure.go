@@ -12,6 +12,7 @@ import (
 	"github.com/quorate/quorate/test/bench"
 	"github.com/quorate/quorate/test/bench/cost"
 	"github.com/quorate/quorate/test/bench/fleet"
+	"github.com/quorate/quorate/test/bench/report"
 	"github.com/quorate/quorate/test/bench/result"
 	"github.com/quorate/quorate/test/harness"
 	"github.com/quorate/quorate/test/harness/build"
@@ -33,6 +34,42 @@ const (
 	closeLimit = 2 * time.Minute
 )
 
+// published are the trials of the published run, by which is estimated how long others take. Without them, an estimate
+// goes by the trials' limits.
+func published() []result.Trial {
+	dir, err := root()
+	if err != nil {
+		return nil
+	}
+	r, err := report.Read(filepath.Join(dir, "docs", "benchmarks"))
+	if err != nil {
+		return nil
+	}
+	return r.Run.Trials
+}
+
+// about is how long a part takes, but for the trials, by the time for which it watches: idle and embedded sidecars and
+// failovers; etcd-backup-restore; each fleet under each coordinator, which first has to start. A short run's parts take
+// a minute or two each.
+func about(part string, o options) time.Duration {
+	if o.Short {
+		return 0
+	}
+	switch part {
+	case "cost":
+		return 18 * time.Minute
+	case "hosts":
+		if wantsHosts(o) {
+			return 12 * time.Minute
+		}
+	case "fleet":
+		coordinators := time.Duration(1 + len(o.fleet.Workers) + len(o.fleet.Beside))
+		const around, rollout = 5 * time.Minute, 40 * time.Second
+		return (coordinators * (2*(around+rollout) + o.fleet.Over)).Round(time.Minute)
+	}
+	return 0
+}
+
 // root is the checkout's.
 func root() (string, error) { return build.Root() }
 
@@ -42,6 +79,9 @@ func measure(ctx context.Context, o options) error {
 	part := func(name string, do func(context.Context, options) error) {
 		if !slices.Contains(o.parts, name) || ctx.Err() != nil {
 			return
+		}
+		if takes := about(name, o); takes > 0 {
+			o.Say(fmt.Sprintf("%s: this takes about %v", name, takes))
 		}
 		if err := do(ctx, o); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))

@@ -89,6 +89,8 @@ type Config struct {
 	NodeMonitorGracePeriod time.Duration
 	// RealNodes is for nodes with kubelets.
 	RealNodes bool
+	// Audit says whose requests [ControlPlane.Audited] tells of. By default there is no audit log.
+	Audit Audit
 }
 
 // setControllers are what a StatefulSet and its pods need, and what checks the types of admission policies.
@@ -221,6 +223,10 @@ func (cp *ControlPlane) prepare() error {
 		nodeFlags = []string{"--enable-admission-plugins=NodeRestriction", "--allow-privileged",
 			"--kubelet-preferred-address-types=InternalIP"}
 	}
+	auditFlags, err := cp.auditFlags()
+	if err != nil {
+		return fmt.Errorf("write the audit policy: %w", err)
+	}
 	cp.apiServer = cp.newComponent("kube-apiserver", cp.config.Binaries.Kube, append([]string{
 		"apiserver",
 		"--etcd-servers=" + etcdClient,
@@ -240,7 +246,7 @@ func (cp *ControlPlane) prepare() error {
 		"--service-account-key-file=" + cp.path("pki", "sa.pub"),
 		"--enable-priority-and-fairness=false",
 		"--profiling=false",
-	}, slices.Concat(nodeFlags, featureGates)...), nil)
+	}, slices.Concat(nodeFlags, auditFlags, featureGates)...), nil)
 	adminClient, err := rest.HTTPClientFor(cp.admin)
 	if err != nil {
 		return fmt.Errorf("make the client of the readiness probe: %w", err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -19,13 +20,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/quorate/quorate/internal/workload"
@@ -139,6 +144,9 @@ func TestWhatAnEvictionIsRefusedWithIsUnderstood(t *testing.T) {
 	require.Empty(t, budget.Status.DisruptedPods, "a question charges nothing")
 }
 
+// setController is the account of the StatefulSet controller.
+const setController = "system:serviceaccount:kube-system:statefulset-controller"
+
 // TestLifeOfAControlPlane starts one of its own, with switches that are off in the
 // shared one, and breaks it.
 func TestLifeOfAControlPlane(t *testing.T) {
@@ -148,6 +156,8 @@ func TestLifeOfAControlPlane(t *testing.T) {
 	cp, err := controlplane.Start(ctx, controlplane.Config{
 		Dir: t.TempDir(), Binaries: binaries, BindAddress: "127.77.88.1",
 		FeatureGates: map[string]bool{"MaxUnavailableStatefulSet": true},
+		Audit: controlplane.Audit{Users: []string{setController},
+			Groups: []string{"system:serviceaccounts:default"}},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cp.Close(context.Background())) })
@@ -166,6 +176,60 @@ func TestLifeOfAControlPlane(t *testing.T) {
 			require.Nil(t, createStatefulSet(t, sharedClient, namespace, set).
 				Spec.UpdateStrategy.RollingUpdate.MaxUnavailable)
 		})
+	t.Run("the audit log has what those have asked who are named, once each", func(t *testing.T) {
+		const account = "system:serviceaccount:default:default"
+		eventually(t, "the account is there", func(ctx context.Context) (bool, error) {
+			_, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+			return err == nil, ctx.Err()
+		})
+		token, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default",
+			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		pods := kubernetes.NewForConfigOrDie(cp.TokenConfig(token.Status.Token)).CoreV1().Pods("default")
+		began := time.Now()
+		_, err = pods.List(ctx, metav1.ListOptions{})
+		require.True(t, apierrors.IsForbidden(err), "what is refused is a request too: %v", err)
+		_, err = client.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "view"},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+				Name: "system:aggregate-to-view"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "default", Namespace: "default"}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		var open watch.Interface
+		eventually(t, "the account may watch", func(ctx context.Context) (bool, error) {
+			if _, err := pods.Get(ctx, "gated-0", metav1.GetOptions{}); apierrors.IsForbidden(err) {
+				return false, nil
+			}
+			var err error
+			open, err = pods.Watch(t.Context(), metav1.ListOptions{})
+			return err == nil, err
+		})
+		_, err = client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		audited := func(since time.Time) map[string][]string {
+			t.Helper()
+			events, err := cp.Audited(since)
+			require.NoError(t, err)
+			asked := map[string][]string{}
+			for _, e := range events {
+				asked[e.User.Username] = append(asked[e.User.Username], e.Verb+" "+e.ObjectRef.Resource)
+			}
+			return asked
+		}
+		require.Equal(t, []string{"list pods", "watch pods"}, slices.DeleteFunc(audited(began)[account],
+			func(what string) bool { return what == "get pods" }), "while the watch is still open")
+		ended := time.Now()
+		open.Stop()
+		_, err = pods.List(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Equal(t, []string{"list pods"}, audited(ended)[account], "the end of a watch is no request")
+		all := audited(time.Time{})
+		require.Contains(t, all[setController], "create pods")
+		require.Len(t, all, 2, "nobody else is there: %v", slices.Collect(maps.Keys(all)))
+		_, err = shared.Audited(began)
+		require.ErrorContains(t, err, "Config.Audit")
+	})
 	pids := cp.PIDs()
 	require.Len(t, pids, 3)
 	t.Run("a process that ends by itself is a failure with a name and a log", func(t *testing.T) {
