@@ -172,12 +172,12 @@ endif
 test-race:
 	$(GO) test $(RACE) -timeout 20m $$(go list ./... | grep -v -e /pkg/rollout$$ -e /coordinator$$)
 
-# The coordinator's tests start over a million goroutines. With all of them in one process, the race detector itself has
-# crashed.
+# The coordinator's tests start over a million goroutines, and the race detector itself crashes at that now and then,
+# the more often the more of them are in one process.
 test-race-a:
-	$(GO) test $(RACE) -timeout 20m -run '^Test(A|E|F|I|L)' ./coordinator
+	@tools/race env $(GO) test $(RACE) -timeout 20m -run '^Test(A|E|F|I|L)' ./coordinator
 test-race-b:
-	$(GO) test $(RACE) -timeout 20m -skip '^Test(A|E|F|I|L)' ./coordinator
+	@tools/race env $(GO) test $(RACE) -timeout 20m -skip '^Test(A|E|F|I|L)' ./coordinator
 
 # With every combination of members. The race detector has nothing to find in a pure function.
 .PHONY: test-decision

@@ -107,7 +107,8 @@ func NewMetrics(registerer prometheus.Registerer, namespace, statefulSet, versio
 	m.failures = gauges("quorate_consecutive_failures",
 		"How many times in a row this sidecar has failed, by what it tried: election, rollout, evidence (too old when "+
 			"it was used), record (how much on the Lease makes no sense), nodes (they cannot be read), or a "+
-			"watch that the API server refuses (watch-statefulset, watch-pods, watch-lease, watch-nodes, watch-budget).",
+			"watch that the API server refuses (watch-statefulset, watch-pods, watch-lease, watch-nodes, "+
+			"watch-budget).",
 		"at")
 	m.completed = counter("quorate_rollouts_completed_total",
 		"Completed rollouts. Each is counted by one sidecar, once the Lease says that it is complete.")

@@ -10,7 +10,8 @@ import (
 )
 
 // What a trial takes beside its rollout and what its case prepares: its cluster starts, clients write before and after,
-// and the cluster goes. It has its share of the start of nodes too. A rollout lasts longer on real nodes, by about half.
+// and the cluster goes. It has its share of the start of nodes too. A rollout lasts about half as long again on real
+// nodes.
 const (
 	around     = 8 * time.Second
 	aroundReal = 20 * time.Second

@@ -47,8 +47,11 @@ func TestTheCasesThatDecideArePlayedUntilThereAreAsManyPairsAsAreAskedFor(t *tes
 		// pairs and others are how many trials there are by each of Paired, and by all other arms.
 		pairs, others map[string]int
 	}{
-		"whole rounds more, by no other arms": {Options{Rounds: 3, Pairs: 20, Cases: []string{healthy3, healthy5, oneDown}},
-			map[string]int{healthy3: 21, healthy5: 20, oneDown: 3}, map[string]int{healthy3: 18, healthy5: 10, oneDown: 9}},
+		"whole rounds more, by no other arms": {
+			Options{Rounds: 3, Pairs: 20, Cases: []string{healthy3, healthy5, oneDown}},
+			map[string]int{healthy3: 21, healthy5: 20, oneDown: 3},
+			map[string]int{healthy3: 18, healthy5: 10, oneDown: 9},
+		},
 		"no more where there are enough": {Options{Rounds: 3, Pairs: 9, Cases: []string{healthy3}},
 			map[string]int{healthy3: 9}, map[string]int{healthy3: 18}},
 		"only of cases that are asked for": {Options{Rounds: 1, Pairs: 20, Cases: []string{oneDown}},

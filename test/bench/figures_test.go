@@ -436,7 +436,8 @@ func TestWhatClientsSawBesideAChangeOfLeaderIsToldWithIt(t *testing.T) {
 		get(0, 0.5, traffic.Get, traffic.OK), get(2, 2.5, traffic.Get, traffic.OK),
 		get(3, 3.5, traffic.Get, traffic.Failed),
 		get(4, 4.5, traffic.SerializableGet, traffic.OK), // answers without a leader
-		get(5, 5.75, traffic.Get, traffic.OK), get(6, 6.5, traffic.Get, traffic.OK), get(8, 9.75, traffic.Get, traffic.OK),
+		get(5, 5.75, traffic.Get, traffic.OK), get(6, 6.5, traffic.Get, traffic.OK),
+		get(8, 9.75, traffic.Get, traffic.OK),
 	)
 	h.Readers = 1
 	got := measured(measurement{finish: at(9), history: h, observation: observed(10),

@@ -58,8 +58,8 @@ func plan(rounds int, cases, arms []string, seed uint64) [][]planned {
 	return numbered(all)
 }
 
-// morePairs adds rounds of the cases that decide, with no other arms than [Paired], until each that is in the plan has so
-// many pairs. A plan without one of these arms has no pairs, and gets none.
+// morePairs adds rounds of the cases that decide, with no other arms than [Paired], until each that is in the plan has
+// so many pairs. A plan without one of these arms has no pairs, and gets none.
 func morePairs(todo [][]planned, pairs, rounds int, seed uint64) [][]planned {
 	in := func(name string) (n int) {
 		for _, group := range todo {

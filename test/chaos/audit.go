@@ -418,9 +418,9 @@ func (a *auditor) awaitWord(ctx context.Context, pods []string, word Container) 
 	return a.awaitPods(ctx, len(pods), func(c PodChange) bool { return slices.Contains(pods, c.Pod) && c.Etcd == word })
 }
 
-// awaitWhole waits until so many pods are Ready, and none goes. It returns false when the context has ended before.
-func (a *auditor) awaitWhole(ctx context.Context, pods int) bool {
-	return a.awaitPods(ctx, pods, func(c PodChange) bool { return c.Ready && !c.Terminates })
+// awaitWhole waits until so many pods are Ready, and none goes, or the context ends.
+func (a *auditor) awaitWhole(ctx context.Context, pods int) {
+	a.awaitPods(ctx, pods, func(c PodChange) bool { return c.Ready && !c.Terminates })
 }
 
 func (a *auditor) awaitPods(ctx context.Context, n int, match func(PodChange) bool) bool {

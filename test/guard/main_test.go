@@ -147,8 +147,8 @@ func (c *cluster) node(name string) {
 	require.NoError(c.t, err)
 }
 
-// pod creates a pod on a node, and returns its UID. Nobody runs the node, which matters after five minutes to a pod that
-// does not tolerate that.
+// pod creates a pod on a node, and returns its UID. Nobody runs the node, which matters after five minutes to a pod
+// that does not tolerate that.
 func (c *cluster) pod(name, node string) types.UID {
 	c.t.Helper()
 	var bears []corev1.Toleration

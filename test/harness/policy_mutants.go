@@ -109,6 +109,7 @@ func withoutClauses(expression string) (all []mutated, err error) {
 	var walk func(e ast.Expr)
 	walk = func(e ast.Expr) {
 		switch e.Kind() {
+		default: // It has no parts.
 		case ast.SelectKind:
 			walk(e.AsSelect().Operand())
 		case ast.ListKind:

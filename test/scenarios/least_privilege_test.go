@@ -62,8 +62,8 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 	}
 }
 
-// Each condition of the policy is taken away in turn. Then something is allowed that was not, or, for the condition that
-// keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this has
+// Each condition of the policy is taken away in turn. Then something is allowed that was not, or, for the condition
+// that keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this has
 // an API server of its own.
 func TestEveryMutantOfThePolicyOfLeastPrivilegeIsCaught(t *testing.T) {
 	t.Parallel()

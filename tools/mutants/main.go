@@ -1,11 +1,11 @@
-// Mutants takes away every guard of Quorate, one at a time, and says which test notices. It prints one table: the guard,
-// the room that it is in, and what catches its removal. It fails where nothing does.
+// Mutants takes away every guard of Quorate, one at a time, and says which test notices. It prints one table: the
+// guard, the room that it is in, and what catches its removal. It fails where nothing does.
 //
 // There are two kinds. Some mutants are written by hand beside what catches them, in tests that are called EveryMutant:
 // those of the decision and those of the explorer. The others are found here: whatever leaves a function early on a
-// condition, each case of a switch without a tag, and each part of what a function returns as a condition. They are made
-// in a copy that go test -overlay compiles in place of a file, so there is no switch in any code that ships. All of a
-// package are compiled at once, and an environment variable says which one is without its guard.
+// condition, each case of a switch without a tag, and each part of what a function returns as a condition. They are
+// made in a copy that go test -overlay compiles in place of a file, so there is no switch in any code that ships. All
+// of a package are compiled at once, and an environment variable says which one is without its guard.
 package main
 
 import (
@@ -36,8 +36,8 @@ func main() {
 	names := flag.String("guards", "", "with -source-only: only guards whose name has this in it, such as a file's")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	missing, err := run(ctx, *root, *only, *names, *source, os.Stdout)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
@@ -198,8 +198,8 @@ type target struct {
 	files []string
 	// rows is true where the guards are the functions that the rows of a table name as their judge.
 	rows bool
-	// judges are the tests that judge, those of the package itself if there are none. A guard that the first ones do not
-	// miss is left to the next ones.
+	// judges are the tests that judge, those of the package itself if there are none. A guard that the first ones do
+	// not miss is left to the next ones.
 	judges []judge
 }
 

@@ -80,7 +80,8 @@ func sitesOf(path, name string, rows bool) (pkg string, text []byte, sites []sit
 	in := ""
 	add := func(e ast.Expr, told string, with func(string, int) string) {
 		if plain := words(e); plain != "err != nil" && plain != "err == nil" {
-			sites = append(sites, site{offset(e.Pos()), offset(e.End()), fmt.Sprintf("%s %s: %s", name, in, told), with})
+			what := fmt.Sprintf("%s %s: %s", name, in, told)
+			sites = append(sites, site{offset(e.Pos()), offset(e.End()), what, with})
 		}
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -230,8 +231,8 @@ func (t target) play(ctx context.Context, root, only string, tell func(line)) (e
 	}
 	binary := func(i int) string { return filepath.Join(work, fmt.Sprintf("%d.test", i)) }
 	for i, j := range judges {
-		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", filepath.Join(work, "overlay.json"), "-o", binary(i),
-			".")
+		overlay := filepath.Join(work, "overlay.json")
+		cmd := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binary(i), ".")
 		cmd.Dir = filepath.Join(root, j.dir)
 		if text, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("compile %s: %w\n%s", j.dir, err, text)
@@ -278,7 +279,8 @@ func crash(text []byte) string {
 func (j judge) miss(ctx context.Context, root, binary, n string) string {
 	limited, cancel := context.WithTimeout(ctx, j.limit)
 	defer cancel()
-	cmd := exec.CommandContext(limited, binary, "-test.short", "-test.failfast", "-test.run", j.run, "-test.skip", j.skip)
+	cmd := exec.CommandContext(limited, binary, "-test.short", "-test.failfast", "-test.run", j.run,
+		"-test.skip", j.skip)
 	cmd.Dir = filepath.Join(root, j.dir)
 	cmd.Env = append(os.Environ(), variable+"="+n)
 	text, err := cmd.CombinedOutput()

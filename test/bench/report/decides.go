@@ -100,7 +100,9 @@ func comparedIn(trials []result.Trial, title string) (rows [][]string) {
 	row("longest stall of linearizable reads at a change of leader (ms)", each(stall, func(s Spread) string {
 		return s.times(1000).with(0)
 	}), func(t result.Trial) Number { return longestOf(t, stall) })
-	row("without quorum (s)", func(those []result.Trial) string { return quorumLost(spread(those, withoutQuorum)) }, nil)
+	row("without quorum (s)", func(those []result.Trial) string {
+		return quorumLost(spread(those, withoutQuorum))
+	}, nil)
 	row("requests that the API server counts", func(those []result.Trial) string {
 		return atServer(those, audited)
 	}, audited)
@@ -150,8 +152,8 @@ func alone(run *result.Run) (rows [][]string) {
 		if s.N > 0 {
 			text, fresh = s.counts(), renewals(trials).counts()+" more keep the record fresh"
 		}
-		rows = append(rows, []string{"Requests of a rollout, counted before the API server: " + result.CaseOf(name).Title,
-			text, fresh})
+		what := "Requests of a rollout, counted before the API server: " + result.CaseOf(name).Title
+		rows = append(rows, []string{what, text, fresh})
 	}
 	rows = append(rows, largestFleet(run.Fleets)...)
 	waiters := filter(run.Idle, func(i result.Idle) bool { return i.Role == waiter })

@@ -16,8 +16,8 @@ func split(run *result.Run) (agent *result.Run, real []result.Trial) {
 }
 
 // whatRealNodesAre says what is in that table.
-const whatRealNodesAre = `Each of these nodes has a kubelet and a container runtime. These trials are in no other table, and
-count for no target.
+const whatRealNodesAre = `Each of these nodes has a kubelet and a container runtime. These trials are in no other
+table, and count for no target.
 `
 
 // ended is how long a rollout took. One that did not come to its end has no ratio.

@@ -139,8 +139,8 @@ func exit(code int, format string, args ...any) {
 var allParts = []string{"trials", "cost", "hosts", "fleet"}
 
 // fixed are the flags of which a short run has values of its own.
-var fixed = []string{"rounds", "pairs", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once", "fleet-workers",
-	"fleet-beside"}
+var fixed = []string{"rounds", "pairs", "cases", "arms", "fleet-clusters", "fleet-over", "fleet-at-once",
+	"fleet-workers", "fleet-beside"}
 
 func parse(args []string) (options, []string, error) {
 	var o options

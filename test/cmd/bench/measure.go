@@ -63,9 +63,10 @@ func about(part string, o options) time.Duration {
 			return 12 * time.Minute
 		}
 	case "fleet":
-		coordinators := time.Duration(1 + len(o.fleet.Workers) + len(o.fleet.Beside))
+		coordinators := 1 + len(o.fleet.Workers) + len(o.fleet.Beside)
 		const around, rollout = 5 * time.Minute, 40 * time.Second
-		return (coordinators * (2*(around+rollout) + o.fleet.Over)).Round(time.Minute)
+		each := 2*(around+rollout) + o.fleet.Over
+		return (each * time.Duration(coordinators)).Round(time.Minute)
 	}
 	return 0
 }
