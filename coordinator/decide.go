@@ -143,7 +143,7 @@ func (d *decision) conclude(o *observation, m *remembered) {
 	d.quiet = d.Guard == rollout.GuardDisruptionBudget && !lasts || evicts(d.Action) && lasts
 
 	needed := d.Needed()
-	if d.next == record.NextRest { // What is put off until a sidecar has given its word takes nobody away yet.
+	if d.next == record.NextRest || d.next == record.NextHandOver { // What is put off takes nobody away yet.
 		needed = d.NeededUndone()
 	}
 	d.needed = o.needed.After(needed, m.now)

@@ -21,6 +21,7 @@ import (
 	"github.com/quorate/quorate/internal/etcdtest"
 	"github.com/quorate/quorate/internal/record"
 	"github.com/quorate/quorate/pkg/rollout"
+	"github.com/quorate/quorate/selfupdate"
 )
 
 // guarded is the quorum guard, as the API server carries it out: a pod that the Lease needs is not deleted.
@@ -274,6 +275,27 @@ func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 					t.Errorf("%v: %q\nwant %q", answer, words, want)
 				}
 				stop()
+			}
+		}},
+		{"and while the lock is handed over in the midst of it", func(t *testing.T) {
+			s := newStage(t, 3)
+			g := guard(s.kube)
+			s.gone = func(ordinal int) { // New code lines up while the second pod is away.
+				if ordinal == 1 {
+					s.waits(selfupdate.Presence{Pod: "etcd-2", UID: string(s.pods[2].UID)})
+				}
+			}
+			defer run(t, s.config(inPod("etcd-0"), func(c *Config) {
+				c.Pods, c.Leases = guardedPods{kubePods{s.kube}, g}, guardedLeases{kubeLeases{s.kube}, g}
+			}))()
+			s.update("rev-2")
+			within(t, time.Minute, "the handover", func() bool { return len(s.at("says handing over")) > 0 })
+			<-time.After(time.Second)
+			if words, _ := g.said(); !strings.HasSuffix(words, "etcd-0 etcd-2 during the replacement of etcd-1") {
+				t.Errorf("%q", words)
+			}
+			if queue := s.queue(); queue != 1 {
+				t.Errorf("%d have the lock or wait for it, want the other one alone", queue)
 			}
 		}},
 		{"and nothing after an eviction that a budget has refused", func(t *testing.T) {

@@ -67,11 +67,13 @@ type hold struct {
 	intent record.Intent
 }
 
-// leave says that another sidecar is to go on, that we cannot for a while, or that our own pod has been removed.
+// leave says that another sidecar is to go on, that we cannot for a while, or that our own pod has been removed. With
+// handsOver, the lock is handed over while quorum rests on some pods.
 type leave struct {
-	over    bool
-	leaving bool
-	heir    *selfupdate.Peer
+	over      bool
+	leaving   bool
+	handsOver bool
+	heir      *selfupdate.Peer
 	unfit
 }
 
@@ -96,9 +98,10 @@ func (t *turn) take(ctx, ending context.Context) (end record.End, ended bool) {
 			t.c.record = state
 			return end, true
 		}
-		if t.leave.leaving && t.c.owned() {
-			// Our own pod goes. The record stays as it is, as after a crash: so whoever has
-			// the lock next knows that a rollout is under way, and ends it.
+		if (t.leave.leaving || t.leave.handsOver) && t.c.owned() {
+			// Our own pod goes, or quorum rests on some pods meanwhile. The record stays as it is, as after a crash: so
+			// whoever has the lock next knows that a rollout is under way, and ends it. A release would free the pods
+			// until that one has looked.
 			return record.End{}, false
 		}
 		var event record.Event = record.Stop{}
@@ -211,6 +214,9 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	}
 	o, d := &t.seen, &t.decided
 	t.needed = d.needed
+	if t.leave.handsOver = d.next == record.NextHandOver && len(d.needed.Pods) > 0; t.leave.handsOver {
+		t.leave.over = t.c.owned()
+	}
 	t.c.journal.Events.About(t.c.cfg.Namespace, o.state.Set.Name, o.state.Set.UID)
 	t.leave.heir = d.choice.To // Until the next observation, if the record cannot be given back.
 	t.leave.giveUp(d.unfit)

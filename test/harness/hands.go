@@ -116,15 +116,12 @@ func (c *Cluster) StartHands(ctx context.Context, record *RecordHistory, voters 
 		for n := 0; ctx.Err() == nil; {
 			pods, err := c.ListPods(ctx)
 			if err == nil {
-				ready := slices.DeleteFunc(pods, func(p corev1.Pod) bool {
-					return p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Status.ContainerStatuses,
-						func(s corev1.ContainerStatus) bool { return s.Name == "etcd" && s.Ready })
-				})
+				ready := there(pods)
 				whole := len(ready) == len(c.Pods())
 				took = took && !whole
 				if len(ready) > 0 && !whole && !took {
 					pod, way := &ready[n/len(Ways)%len(ready)], Ways[n%len(Ways)]
-					took = h.try(ctx, c, record, pod, way, len(ready) > voters/2+1)
+					took = h.try(ctx, c, record, pod, way, voters/2+1, len(ready) > voters/2+1)
 					n++
 				}
 			}
@@ -140,15 +137,33 @@ func (c *Cluster) StartHands(ctx context.Context, record *RecordHistory, voters 
 // leaves open.
 const handsRest = 10 * time.Millisecond
 
-func (h *Hands) try(ctx context.Context, c *Cluster, record *RecordHistory, p *corev1.Pod, way string,
+// there are the pods whose members are not away.
+func there(pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(pods, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Status.ContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.Name == "etcd" && s.Ready })
+	})
+}
+
+// try tries once. What was sent is waited for, or nobody would know what has become of it.
+func (h *Hands) try(ctx context.Context, c *Cluster, record *RecordHistory, p *corev1.Pod, way string, quorum int,
 	spare bool) (took bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
 	at := time.Now()
 	listed := record.Listed(p)
 	err := c.Take(ctx, way, p)
+	left := 0
+	if err == nil {
+		var pods []corev1.Pod
+		if pods, err = c.ListPods(ctx); err == nil {
+			left = len(slices.DeleteFunc(there(pods), func(other corev1.Pod) bool { return other.UID == p.UID }))
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case err == nil && spare:
+	case err == nil && left >= quorum: // Whoever was away when it was decided on is back by now, or one more can go.
 		c.env.Timeline.Note("operator", "%s takes %s, which can be spared", way, p.Name)
 		return true
 	case err == nil:
@@ -163,7 +178,7 @@ func (h *Hands) try(ctx context.Context, c *Cluster, record *RecordHistory, p *c
 		}
 	case apierrors.IsTooManyRequests(err):
 		h.f.Budget++
-	case ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+	case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
 		h.f.Errs = append(h.f.Errs, err.Error())
 	}
 	return false
