@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/quorate/quorate/test/harness"
 )
@@ -63,20 +64,26 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 }
 
 // Each condition of the policy is taken away in turn. Then something is allowed that was not, or, for the condition
-// that keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this has
-// an API server of its own.
+// that keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this
+// has an API server of its own.
 func TestEveryMutantOfThePolicyOfLeastPrivilegeIsCaught(t *testing.T) {
+	leftOut(t)
 	t.Parallel()
 	ctx, s, all := limited(t, ownEnvironment(t, "mutated", harness.Loopback), "mutated")
 	policies := s.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	shipped, err := policies.Get(ctx, s.policyName(), metav1.GetOptions{})
 	require.NoError(t, err)
 	set := func(spec *admissionv1.ValidatingAdmissionPolicySpec) {
-		p, err := policies.Get(ctx, shipped.Name, metav1.GetOptions{})
-		require.NoError(t, err)
-		p.Spec = *spec
-		_, err = policies.Update(ctx, p, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		// Kubernetes writes the status of each at any time.
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			p, err := policies.Get(ctx, shipped.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			p.Spec = *spec
+			_, err = policies.Update(ctx, p, metav1.UpdateOptions{})
+			return err
+		}))
 	}
 	// other is the first request that the policy answers otherwise than as it is shipped.
 	other := func() string {
