@@ -64,8 +64,8 @@ func TestATokenOfASidecarChangesNothingOfAPodButOneAnnotation(t *testing.T) {
 }
 
 // Each condition of the policy is taken away in turn. Then something is allowed that was not, or, for the condition
-// that keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so this
-// has an API server of its own.
+// that keeps the policy from everybody else, something is refused that was allowed. A policy is of no namespace, so
+// this has an API server of its own.
 func TestEveryMutantOfThePolicyOfLeastPrivilegeIsCaught(t *testing.T) {
 	leftOut(t)
 	t.Parallel()
@@ -132,8 +132,8 @@ type tried struct {
 	refused string
 }
 
-// limited is a cluster whose sidecars' account is limited by the policy, and what is tried with a token of that account,
-// by dry runs.
+// limited is a cluster whose sidecars' account is limited by the policy, and what is tried with a token of that
+// account, by dry runs.
 func limited(t *testing.T, env *harness.Env, cluster string) (context.Context, *scene, []tried) {
 	t.Helper()
 	ctx, s := newClusterIn(t, env, harness.Spec{Name: cluster, Replicas: 1, PlainText: true,

@@ -9,8 +9,8 @@ var survivors = map[string]string{
 	"coordinator/election/tenure.go handOver: resp.Succeeded": "the release that would follow finds that the key is " +
 		"not ours any more",
 	"pkg/rollout/needed.go neededWithout: a.Quorum == 0": "where no quorum is known, it needs none of the pods",
-	"pkg/rollout/needed.go neededWithout: d.Duty != DutyRoll && d.Duty != DutyHeld": "the duty Roll waits first while " +
-		"a pod is away or does not serve, and else nobody is on the list",
+	"pkg/rollout/needed.go neededWithout: d.Duty != DutyRoll && d.Duty != DutyHeld": "the duty Roll waits first " +
+		"while a pod is away or does not serve, and else nobody is on the list",
 	"internal/workload/view.go mirrored: !known":            "a mirror that does not know shows no StatefulSet either",
 	"internal/workload/view_budget.go BudgetAllows: !known": "a mirror that does not know shows no budget either",
 	"internal/record/act.go begin: kind == Unknown": "an intent of an unknown kind is never complete, which is " +
