@@ -94,8 +94,8 @@ goroutines from its metrics, and the number of leases from etcd.
 caches still fill. It grows if the last one is higher by more than a tenth and a small number: 2 MiB of memory, 1 MiB of
 heap, 5 goroutines, 3 connections, 2 leases. Go's heap is the lowest value of two minutes. Each role is compared only
 with itself, at the same number of members, because a coordinator needs more than a sidecar that waits. A run with
-growth fails, and so does one in which a lasting sidecar ended, none was seen for twenty minutes, or etcd had more than two
-leases for each sidecar at any time.
+growth fails, and so does one in which a lasting sidecar ended, none was seen for twenty minutes, or etcd had more than
+two leases for each sidecar at any time.
 `
 )
 
