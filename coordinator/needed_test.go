@@ -122,6 +122,14 @@ func (g *guarded) said() (words string, alone int) {
 	return strings.Join(g.words, " | "), g.alone
 }
 
+// takesOne begins a rollout, and lets its first pod be away for a while.
+func (k *kube) takesOne(t *testing.T) {
+	t.Helper()
+	k.update("rev-2")
+	within(t, time.Minute, "the first removal", func() bool { return k.story() != "" })
+	<-time.After(20 * time.Second)
+}
+
 func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -147,9 +155,7 @@ func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 			k.stuck = true
 			g := guard(k)
 			defer run(t, g.config())()
-			k.update("rev-2")
-			within(t, time.Minute, "the first removal", func() bool { return k.story() != "" })
-			<-time.After(20 * time.Second)
+			k.takesOne(t)
 			if words, _ := g.said(); !strings.HasSuffix(words, "| etcd-0 etcd-1 during the replacement of etcd-2") {
 				t.Errorf("%q", words)
 			}
@@ -169,9 +175,7 @@ func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 			k.stuck = true
 			g := guard(k)
 			defer run(t, g.config())()
-			k.update("rev-2")
-			within(t, time.Minute, "the first removal", func() bool { return k.story() != "" })
-			<-time.After(20 * time.Second)
+			k.takesOne(t)
 			k.etcd.Set(func(_ *etcdtest.Cluster, ms []*etcdtest.Member) { ms[0].Hung = true })
 			k.change(func() {
 				k.refusing = map[int]bool{0: true} // So that its kubelet is believed.
@@ -239,9 +243,7 @@ func TestTheLeaseSaysWhatQuorumRestsOn(t *testing.T) {
 			k.stuck = true
 			g := guard(k)
 			stop := run(t, g.config())
-			k.update("rev-2")
-			within(t, time.Minute, "the first removal", func() bool { return k.story() != "" })
-			<-time.After(20 * time.Second)
+			k.takesOne(t)
 			stop()
 			if words, _ := g.said(); !strings.HasSuffix(words, "etcd-2 | ") {
 				t.Errorf("%q", words)

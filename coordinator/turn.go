@@ -214,8 +214,8 @@ func (t *turn) observe(ctx context.Context) record.Observed {
 	}
 	o, d := &t.seen, &t.decided
 	t.needed = d.needed
-	if t.leave.handsOver = d.next == record.NextHandOver && len(d.needed.Pods) > 0; t.leave.handsOver {
-		t.leave.over = t.c.owned()
+	if d.next == record.NextHandOver && len(d.needed.Pods) > 0 && t.c.owned() {
+		t.leave.handsOver, t.leave.over = true, true
 	}
 	t.c.journal.Events.About(t.c.cfg.Namespace, o.state.Set.Name, o.state.Set.UID)
 	t.leave.heir = d.choice.To // Until the next observation, if the record cannot be given back.

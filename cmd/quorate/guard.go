@@ -28,8 +28,8 @@ deletes or evicts one of them. Where that policy is not installed, nothing is de
 
 With --off the guard lets everything pass for this StatefulSet, until --on. Nothing else changes:
 a rollout goes on as before. You need that if all sidecars ended in the middle of an operation and
-none will come back to end it: otherwise the pods are free as soon as it is over, or as another
-sidecar coordinates. A pod that is deleted while quorum rests on it makes writes fail.` +
+none will come back to end it. Otherwise the pods are free as soon as it is over. If a pod is deleted
+while quorum rests on it, writes fail.` +
 			fmt.Sprintf(controlsLong, rollout.ControlQuorumGuard+"="+rollout.QuorumGuardOff),
 		Example: `  # Which pods are kept now?
   quorate guard -n garden etcd-main

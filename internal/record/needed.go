@@ -5,6 +5,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/quorate/quorate/pkg/rollout"
 )
@@ -12,8 +13,8 @@ import (
 // What the quorum guard (deploy/components/quorum-guard) goes by. The protocol itself rests on none of it.
 const (
 	// NeededAnnotation says which pods quorum rests on while something of ours is under way, as JSON. It names the
-	// epoch in which it was written. It counts only in that one, and while somebody holds the record: so every takeover
-	// and every release frees the pods, also by a version that does not know this annotation.
+	// epoch in which it was written. It counts only in that one, and while somebody holds the record: so a release
+	// frees the pods, and so does a takeover by a version that does not know this annotation.
 	NeededAnnotation = "quorate.dev/needed"
 	// ManagedLabel and ManagedBy are the label by which the policy finds the Lease.
 	ManagedLabel = "app.kubernetes.io/managed-by"
@@ -49,15 +50,18 @@ func (n Needed) text(epoch int) string {
 // NeededOf reads the annotation as the policy does: it counts only while the record has the holder and the epoch that
 // wrote it. What cannot be read names nobody.
 func NeededOf(lease *coordinationv1.Lease) Needed {
-	r := Parse(lease)
+	if lease == nil || ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
+		return Needed{}
+	}
 	var w neededJSON
-	if r.Holder == "" || json.Unmarshal([]byte(lease.Annotations[NeededAnnotation]), &w) != nil || w.Epoch != r.Epoch {
+	err := json.Unmarshal([]byte(lease.Annotations[NeededAnnotation]), &w)
+	if err != nil || w.Epoch != int(ptr.Deref(lease.Spec.LeaseTransitions, 0)) {
 		return Needed{}
 	}
 	return Needed{During: w.During, Since: w.Since, Pods: w.Pods}
 }
 
-// After makes of what a decision needs what is to be written: what is still under way began when it is said to have.
+// After is what is to be written of what a decision needs now. If the same is still under way, it began when n says.
 func (n Needed) After(now rollout.Needed, at time.Time) Needed {
 	if len(now.Pods) == 0 {
 		return Needed{}

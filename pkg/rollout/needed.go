@@ -28,10 +28,10 @@ func (d *Decision) Needed() Needed {
 	return d.neededWithout(target)
 }
 
-// NeededUndone is the same as long as the decision is not carried out, because it is put off, or as nothing has come of
-// it.
+// NeededUndone is the same for a decision that is not carried out: it was put off, or nothing came of it.
 func (d *Decision) NeededUndone() Needed { return d.neededWithout("") }
 
+// neededWithout is what quorum rests on without the pod of that name, empty for none.
 func (d *Decision) neededWithout(target string) Needed {
 	a := d.Assessment
 	switch d.Action.(type) {
@@ -49,7 +49,7 @@ func (d *Decision) neededWithout(target string) Needed {
 		return Needed{}
 	}
 	keep := a.voting(target)
-	slices.SortStableFunc(keep, func(x, y voting) int { return x.spared - y.spared })
+	slices.SortStableFunc(keep, func(x, y voter) int { return x.spared - y.spared })
 	// Members elsewhere that may be relied on vote as well, and no pod of ours has to stay for them.
 	need := max(0, a.Quorum-len(a.trusted))
 	n := Needed{During: d.during(), Pods: map[string]string{}}
@@ -64,26 +64,26 @@ func (d *Decision) neededWithout(target string) Needed {
 	return n
 }
 
-// voting is a pod whose member votes, or may. The higher spared is, the better can it be spared.
-type voting struct {
+// voter is a pod whose member votes, or may. The higher spared is, the sooner the pod can be spared.
+type voter struct {
 	pod    *Pod
 	spared int
 }
 
 // voting are the pods whose members vote, or may, without the one of that name. Pods that are to be scaled away are
 // among them: quorum may rest on them until they are gone.
-func (a *Assessment) voting(without string) []voting {
-	var all []voting
+func (a *Assessment) voting(without string) []voter {
+	var all []voter
 	for i := range a.Replicas {
 		r := &a.Replicas[i]
 		down := r.Evidence == Down && (r.Liveness == Dead || a.Serving == 0)
 		if r.Voter && !r.Going() && !r.Suspect && !r.Stopped && !down && r.Name != without {
-			all = append(all, voting{r.Pod, r.spared()})
+			all = append(all, voter{r.Pod, r.spared()})
 		}
 	}
 	for _, m := range a.External {
 		if p := a.state.podOutOfRange(m); p != nil && !p.Terminating && a.serves(m) && !a.state.suspects(m) {
-			all = append(all, voting{p, sparedIfLeaving})
+			all = append(all, voter{p, sparedIfLeaving})
 		}
 	}
 	return all
